@@ -76,7 +76,7 @@ impl Files {
     ///
     /// `ENOMEM`. Missing debugfs is not an error.
     pub(crate) fn new(device: &Arc<Device>, loopback: Arc<Loopback>) -> Result<Pin<KBox<Self>>> {
-        let name = CString::try_from_fmt(fmt!("{}", device.name()))?;
+        let name = CString::try_from_fmt(fmt!("{}", device.function.device().name()))?;
         let dir = Root::subdir(&name);
         let of = || device.clone();
         KBox::try_pin_init(
@@ -109,13 +109,13 @@ fn show_eqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         "eq number depth head interrupts lost polls again events completions arms deferred heads \
          unmasks short stale unclaimed cqs qps srqs unbound spare deferred_free pending spurious count usecs"
     )?;
-    for eq in device.eqs().polls() {
+    for eq in device.eqs.polls() {
         let (interrupts, lost) = eq.handler().interrupts();
-        let index = eq.handler().index();
+        let index = eq.handler().index;
         let number = eq.handler().number().raw();
         // Copied while the poll is paused, printed when it runs again.
         let view = eq.paused(|_, state| {
-            let live = state.look()?;
+            let live = state.live.as_deref()?;
             Some((live.ring(), *live.counts(), live.slots(), live.table()))
         });
         let Some(((depth, head), counts, slots, ([cqs, qps, srqs], unclaimed))) = view else {
@@ -145,7 +145,7 @@ fn show_eqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 fn show_clients(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut result = Ok(());
-    device.clients().for_each(|client| {
+    device.clients.for_each(|client| {
         if result.is_ok() {
             result = client.describe(f);
         }
@@ -154,7 +154,7 @@ fn show_clients(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result
 }
 
 fn show_device(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let (commands, refused) = device.admin().counts();
+    let (commands, refused) = device.admin.counts();
     writeln!(f, "name qpair{}", device.index())?;
     writeln!(f, "health {:?}", device.health())?;
     writeln!(f, "epoch {}", device.epoch())?;
@@ -162,11 +162,11 @@ fn show_device(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     writeln!(f, "vectors {}", device.vectors())?;
     writeln!(f, "admin-commands {commands}")?;
     writeln!(f, "admin-refused {refused}")?;
-    writeln!(f, "dma-held {}", device.function().gate().held())?;
+    writeln!(f, "dma-held {}", device.function.gate.held())?;
     let Ok(pass) = device.enter(device.epoch()) else {
         return Ok(());
     };
-    let Ok(counters) = device.admin().execute(&pass, QueryCounters) else {
+    let Ok(counters) = device.admin.execute(&pass, QueryCounters) else {
         return Ok(());
     };
     for (counter, value) in Counter::ALL.iter().zip(counters) {
@@ -194,10 +194,10 @@ fn set(
 macro_rules! knobs {
     ($($knob:ident: $show:ident, $set:ident, $range:expr;)*) => { $(
         fn $show(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            writeln!(f, "{}", device.knobs().$knob.load(Relaxed))
+            writeln!(f, "{}", device.knobs.$knob.load(Relaxed))
         }
         fn $set(device: &Arc<Device>, reader: &mut UserSliceReader) -> Result {
-            set(&device.knobs().$knob, reader, $range)
+            set(&device.knobs.$knob, reader, $range)
         }
     )* };
 }

@@ -30,7 +30,10 @@ use crate::{
         watchdog::Watchdog, //
     },
     life::{
-        client::Lost,
+        client::{
+            Client,
+            Lost, //
+        },
         device::Device,
         moderate::SAMPLE,
         state::Life,
@@ -153,34 +156,26 @@ impl Drop for Running<'_> {
     }
 }
 
-/// The loopback client, registered with the device.
-struct LoopbackClient(Arc<Loopback>);
+/// A client that the device has until the drop.
+struct Admitted<C: Client>(Arc<C>, Arc<Device>);
 
-impl Drop for LoopbackClient {
+impl<C: Client> Drop for Admitted<C> {
     fn drop(&mut self) {
-        self.0.leave();
-    }
-}
-
-/// The RDMA device, a client of the device.
-struct RdmaClient(Arc<RdmaDevice>);
-
-impl Drop for RdmaClient {
-    fn drop(&mut self) {
-        self.0.leave();
+        self.0.lost(Lost::Gone);
+        self.1.clients.dismiss(&*self.0);
     }
 }
 
 /// The state while the driver is bound. Field order is teardown order.
 pub(crate) struct Data<'bound> {
     /// First: no new files.
-    verbs: RdmaClient,
+    verbs: Admitted<RdmaDevice>,
     /// Does nothing while the device is down.
     sampler: Pin<KBox<Watchdog<Sampler>>>,
     running: Running<'bound>,
     /// After `running`: the shutdown ends a run that a process waits for.
     _files: Pin<KBox<Files>>,
-    _loopback: LoopbackClient,
+    _loopback: Admitted<Loopback>,
     /// After `running`: the shutdown may wait for a command whose interrupt was lost.
     watchdog: Pin<KBox<Watchdog<Watch>>>,
     _irqs: KVec<Irq<Eq>>,
@@ -195,12 +190,12 @@ impl<'bound> Data<'bound> {
         let life = Life::new(gate.clone())?;
         let index = MyIndex::take()?;
         let function = Function::map(pdev, gate, index.0, life.clone())?;
-        let wanted = Hardware::wanted_vectors(function.limits());
-        let vectors = Vectors::new(pdev, function.gate(), wanted)?;
+        let wanted = Hardware::wanted_vectors(&function.limits);
+        let vectors = Vectors::new(pdev, &function.gate, wanted)?;
         let device = Device::new(pdev.as_ref(), function, life, vectors.count())?;
         let mut irqs = KVec::new();
-        for eq in device.eqs().polls() {
-            let vector = eq.handler().index();
+        for eq in device.eqs.polls() {
+            let vector = eq.handler().index;
             let irq = Irq::new(
                 &vectors,
                 vector,
@@ -209,15 +204,14 @@ impl<'bound> Data<'bound> {
             )?;
             irqs.push(irq, GFP_KERNEL)?;
         }
-        let watchdog =
-            KBox::pin_init(Watchdog::new(WATCH, Watch::new(device.clone())), GFP_KERNEL)?;
-        let running = Running::new(device, pdev)?;
-        let sampler = Sampler(running.device.clone());
-        let sampler = KBox::pin_init(Watchdog::new(SAMPLE, sampler), GFP_KERNEL)?;
-        let loopback = LoopbackClient(Loopback::new(&running.device)?);
-        let files = Files::new(&running.device, loopback.0.clone())?;
-        Self::announce(pdev, &running.device);
-        let verbs = RdmaClient(RdmaDevice::new(&running.device)?);
+        let watchdog = KBox::pin_init(Watchdog::new(WATCH, Watch(device.clone())), GFP_KERNEL)?;
+        let running = Running::new(device.clone(), pdev)?;
+        let sampler = Watchdog::new(SAMPLE, Sampler(device.clone()));
+        let sampler = KBox::pin_init(sampler, GFP_KERNEL)?;
+        let loopback = Admitted(Loopback::new(&device)?, device.clone());
+        let files = Files::new(&device, loopback.0.clone())?;
+        Self::announce(pdev, &device);
+        let verbs = Admitted(RdmaDevice::new(&device)?, device);
         if let Err(error) = verbs.0.register(pdev) {
             // The watchdog resets a device that has failed meanwhile. A probe that fails would leave
             // it as it is, and its kernel ULPs waiting.

@@ -41,8 +41,6 @@ use self::{
         Lanes, //
     },
     objects::{
-        alloc_pd,
-        dealloc_pd,
         Pair,
         Region, //
     },
@@ -50,7 +48,10 @@ use self::{
 };
 use crate::{
     abi::Number,
-    hw::cq::KernelCq,
+    hw::{
+        command,
+        cq::PolledCq, //
+    },
     kernel::{
         gate::Pass,
         report::Report,
@@ -161,12 +162,7 @@ impl Loopback {
             }),
             GFP_KERNEL,
         )?;
-        device.clients().admit(this)
-    }
-
-    /// Undoes [`Self::new`].
-    pub(crate) fn leave(&self) {
-        self.device.clients().dismiss(self);
+        device.clients.admit(this)
     }
 
     /// A write to the debugfs file: executes a run, and returns when it is over.
@@ -256,12 +252,12 @@ impl Loopback {
     fn build(&self, pass: &Pass<'_>, epoch: u32, plan: &Plan) -> Result<(Run, Instant<Monotonic>)> {
         let lanes = plan.qps as usize;
         let groups = plan.qps.div_ceil(plan.group);
-        let admin = self.device.admin();
+        let admin = &self.device.admin;
         let mut ready = KVec::with_capacity(groups as usize, GFP_KERNEL)?;
         let progress = Progress::new(groups)?;
         // The last step whose failure needs no cleanup.
         let mut run = Run {
-            pd: alloc_pd(admin, pass)?,
+            pd: admin.execute(pass, command::Create::<command::Pd>(()))?,
             regions: KVec::new(),
             groups: KVec::new(),
             progress,
@@ -280,7 +276,7 @@ impl Loopback {
                 run.progress.cancel();
                 for (vector, cq) in ready {
                     // Objects that cannot be destroyed are kept until the device is reset.
-                    let _: Result = self.device.end_kernel_cq(pass, vector, cq);
+                    let _: Result = self.device.end_polled_cq(pass, vector, cq);
                 }
                 self.end(pass, run);
                 Err(error)
@@ -293,20 +289,20 @@ impl Loopback {
         &self,
         pass: &Pass<'_>,
         run: &mut Run,
-        ready: &mut KVec<(u32, KBox<KernelCq>)>,
+        ready: &mut KVec<(u32, KBox<PolledCq>)>,
     ) -> Result {
         let device = &*self.device;
         run.groups.reserve(ready.len(), GFP_KERNEL)?;
         while let Some((vector, mut cq)) = ready.pop() {
-            let number = cq.number();
-            cq.begin(&device.function().doorbells(pass.dev()));
-            match device.give_kernel_cq(vector, cq) {
+            let number = cq.number;
+            cq.begin(&device.function.doorbells(pass.dev()));
+            match device.give_polled_cq(vector, cq) {
                 Ok(()) => run
                     .groups
                     .push_within_capacity((vector, number))
                     .map_err(|_| ENOMEM)?,
                 Err((error, cq)) => {
-                    device.end_kernel_cq(pass, vector, cq)?;
+                    device.end_polled_cq(pass, vector, cq)?;
                     return Err(error);
                 }
             }
@@ -323,15 +319,15 @@ impl Loopback {
         run: &mut Run,
         group: usize,
         places: Range<usize>,
-    ) -> Result<(u32, KBox<KernelCq>)> {
+    ) -> Result<(u32, KBox<PolledCq>)> {
         let count = places.len();
         let device = &*self.device;
         let mut lanes = KVec::with_capacity(count, GFP_KERNEL)?;
         for lane in places {
             run.regions.reserve(1, GFP_KERNEL)?;
-            let region = Region::new(device.admin(), pass, run.pd, plan.lane_bytes())?;
+            let region = Region::new(&device.admin, pass, run.pd, plan.lane_bytes())?;
             lanes.push(
-                Lane::new(region.key(), region.memory().clone(), lane),
+                Lane::new(region.key, region.memory.clone(), lane),
                 GFP_KERNEL,
             )?;
             run.regions
@@ -346,11 +342,11 @@ impl Loopback {
         let vector = group as u32 % device.vectors().max(1);
         let client = Lanes::new(*plan, lanes, run.progress.clone())?;
         let client = KBox::new(client, GFP_KERNEL)?;
-        let mut cq = device.create_kernel_cq(pass, vector, depth, client)?;
+        let mut cq = device.create_polled_cq(pass, vector, depth, client)?;
         match self.make_pairs(pass, epoch, plan, run.pd, count, &mut cq) {
             Ok(()) => Ok((vector, cq)),
             Err(error) => {
-                device.end_kernel_cq(pass, vector, cq)?;
+                device.end_polled_cq(pass, vector, cq)?;
                 Err(error)
             }
         }
@@ -364,12 +360,12 @@ impl Loopback {
         plan: &Plan,
         pd: Number,
         count: usize,
-        cq: &mut KernelCq,
+        cq: &mut PolledCq,
     ) -> Result {
-        let admin = self.device.admin();
+        let admin = &self.device.admin;
         let mut made = KVec::with_capacity(count, GFP_KERNEL)?;
         let mut result = (0..count).try_for_each(|_| {
-            let pair = Pair::new(admin, pass, pd, cq.number(), plan.sizes())?;
+            let pair = Pair::new(admin, pass, pd, cq.number, plan.sizes())?;
             // There is room.
             Ok(made.push_within_capacity(pair)?)
         });
@@ -394,19 +390,26 @@ impl Loopback {
         let device = &*self.device;
         let mut clean = true;
         for (vector, number) in run.groups {
-            if let Some(cq) = device.take_kernel_cq(vector, number) {
-                clean &= device.end_kernel_cq(pass, vector, cq).is_ok();
+            if let Some(cq) = device.take_polled_cq(vector, number) {
+                clean &= device.end_polled_cq(pass, vector, cq).is_ok();
             }
         }
         for region in run.regions {
-            if !clean || Region::destroy(device.admin(), pass, region.key()).is_err() {
+            if !clean
+                || device
+                    .admin
+                    .execute(pass, command::Destroy::<command::Mr>::new(region.key))
+                    .is_err()
+            {
                 clean = false;
-                device.admin().leak(region);
+                device.admin.leak(region);
             }
         }
         if clean {
             // The PD is empty: if this fails, no host memory is lost.
-            let _: Result = dealloc_pd(device.admin(), pass, run.pd);
+            let _: Result = device
+                .admin
+                .execute(pass, command::Destroy::<command::Pd>::new(run.pd));
         }
     }
 }

@@ -35,7 +35,7 @@ const BATCH: usize = 64;
 /// A read of the file: a command for each queue, in turn.
 pub(super) fn show(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut numbers = KVec::with_capacity(BATCH, GFP_KERNEL).map_err(|_| fmt::Error)?;
-    for eq in device.eqs().polls() {
+    for eq in device.eqs.polls() {
         let number = eq.handler().number();
         with(device, |admin, pass| {
             // EQ 0, which was set up by registers, can be queried as well.
@@ -110,7 +110,7 @@ fn with(
 ) -> fmt::Result {
     let answer = device
         .enter(device.epoch())
-        .and_then(|pass| ask(device.admin(), &pass));
+        .and_then(|pass| ask(&device.admin, &pass));
     answer.unwrap_or(Ok(()))
 }
 
@@ -121,11 +121,11 @@ fn each(
     nth: impl Fn(&Live, usize, &mut KVec<Number>),
     mut tell: impl FnMut(Number) -> fmt::Result,
 ) -> fmt::Result {
-    for eq in device.eqs().polls() {
+    for eq in device.eqs.polls() {
         let mut at = 0;
         loop {
             numbers.clear();
-            eq.paused(|_, state| state.look().map(|live| nth(live, at, numbers)));
+            eq.paused(|_, state| state.live.as_deref().map(|live| nth(live, at, numbers)));
             if numbers.is_empty() {
                 break;
             }

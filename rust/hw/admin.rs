@@ -113,10 +113,9 @@ impl Slot {
 
     fn answer(&self, cqe: Option<&Cqe>) {
         if let Some(cqe) = cqe {
-            let [first, second, third] = &self.results;
-            first.store(cqe.bytes, Relaxed);
-            second.store(cqe.imm, Relaxed);
-            third.store(cqe.src, Relaxed);
+            for (result, value) in self.results.iter().zip([cqe.bytes, cqe.imm, cqe.src]) {
+                result.store(value, Relaxed);
+            }
             let code = u32::from(cqe.status) | u32::from(cqe.vendor) << 8;
             self.status.store(Self::ANSWERED | code, Release);
         } else {
@@ -127,7 +126,7 @@ impl Slot {
 }
 
 /// All slots; shared by the poll and the waiters.
-type Slots = KVec<Arc<Slot>>;
+type Slots = Arc<KVec<Pin<KBox<Slot>>>>;
 
 /// The poll's side: fills in the answers.
 pub(crate) struct Answers {
@@ -190,8 +189,9 @@ impl Admin {
                 results: [Atomic::new(0), Atomic::new(0), Atomic::new(0)],
                 done <- Completion::new(),
             });
-            slots.push(Arc::pin_init(slot, GFP_KERNEL)?, GFP_KERNEL)?;
+            slots.push(KBox::pin_init(slot, GFP_KERNEL)?, GFP_KERNEL)?;
         }
+        let slots = Arc::new(slots, GFP_KERNEL)?;
         Ok(try_pin_init!(Self {
             function,
             eq,
@@ -213,12 +213,10 @@ impl Admin {
     }
 
     /// The poll's side, for a new admin CQ.
-    pub(crate) fn answers(&self) -> Result<Answers> {
-        let mut slots = KVec::with_capacity(SLOTS, GFP_KERNEL)?;
-        for slot in &self.slots {
-            slots.push(slot.clone(), GFP_KERNEL)?;
+    pub(crate) fn answers(&self) -> Answers {
+        Answers {
+            slots: self.slots.clone(),
         }
-        Ok(Answers { slots })
     }
 
     /// Accepts commands from now on.
@@ -239,7 +237,7 @@ impl Admin {
         if let Some(contexts) = free.contexts.take() {
             free.abandoned = Some(contexts);
         }
-        for slot in &self.slots {
+        for slot in self.slots.iter() {
             if slot.claim(slot.wanted.load(Acquire)) {
                 slot.answer(None);
             }
@@ -287,7 +285,7 @@ impl Admin {
     pub(crate) fn execute<C: Command>(&self, pass: &Pass<'_>, command: C) -> Result<C::Reply> {
         self.attempt(pass, command)
             .map_err(|refusal| match refusal {
-                Refusal::NoAnswer => self.function.supervisor().error(),
+                Refusal::NoAnswer => self.function.supervisor.error(),
                 Refusal::Error(error) => error,
             })
     }
@@ -310,7 +308,7 @@ impl Admin {
             Err(Refusal::Error(error)) => Err(error),
             Err(Refusal::NoAnswer) => {
                 self.leak(memory);
-                Err(self.function.supervisor().error())
+                Err(self.function.supervisor.error())
             }
         }
     }
@@ -346,7 +344,7 @@ impl Admin {
             let contexts = free
                 .contexts
                 .clone()
-                .ok_or_else(|| self.function.supervisor().error())?;
+                .ok_or_else(|| self.function.supervisor.error())?;
             if free.slots != 0 {
                 let index = free.slots.trailing_zeros() as usize;
                 free.slots &= !(1 << index);
@@ -397,7 +395,7 @@ impl Admin {
         let posted = self.eq.paused(|_, state| {
             let queues = state
                 .admin_queues()
-                .ok_or_else(|| self.function.supervisor().error())?;
+                .ok_or_else(|| self.function.supervisor.error())?;
             let posted = queues.post_command(0, Tag::new(tag), wqe.encode());
             let past = posted.map_err(|_| EBUSY)?;
             queues.ring(&self.function.doorbells(pass.dev()));
@@ -419,7 +417,7 @@ impl Admin {
                 continue;
             }
             if slot.claim(tag) {
-                self.function.supervisor().fail(Failure::Timeout);
+                self.function.supervisor.fail(Failure::Timeout);
                 // Do not let other tasks run into the same timeout.
                 self.abandon();
                 return Err(Refusal::NoAnswer);
@@ -437,13 +435,8 @@ impl Admin {
         for (i, word) in words.iter_mut().take(C::Output::WORDS).enumerate() {
             *word = contexts.read(base + i).ok_or(EINVAL)?;
         }
-        let [first, second, third] = &slot.results;
-        let results = Results([
-            first.load(Relaxed),
-            second.load(Relaxed),
-            third.load(Relaxed),
-        ]);
-        Ok(C::reply(results, C::Output::get(&words)))
+        let results = slot.results.each_ref().map(|result| result.load(Relaxed));
+        Ok(C::reply(Results(results), C::Output::get(&words)))
     }
 
     /// The number of unanswered commands, up to the one whose block ends at `past`. `None` if a
@@ -472,7 +465,7 @@ impl Admin {
         );
         let expected = matches!(error, AdminError::Busy | AdminError::Number);
         if C::MUST && !expected {
-            self.function.supervisor().fail(Failure::Destroy);
+            self.function.supervisor.fail(Failure::Destroy);
         }
         Err(errno(error))
     }

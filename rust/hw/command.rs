@@ -152,13 +152,8 @@ impl From<Results> for CqEnded {
 }
 
 /// No entry of the object remains in a ring.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Nothing;
-
-impl From<Results> for Nothing {
-    fn from(_: Results) -> Self {
-        Self
-    }
+impl From<Results> for () {
+    fn from(_: Results) -> Self {}
 }
 
 macro_rules! objects {
@@ -174,19 +169,19 @@ macro_rules! objects {
 }
 objects! {
     /// Event queue.
-    Eq: EQ, EqContext, Nothing;
+    Eq: EQ, EqContext, ();
     /// Completion queue.
     Cq: CQ, CqContext, CqEnded;
     /// Queue pair.
     Qp: QP, QpContext, Ended;
     /// Memory region; its number is its key.
-    Mr: MR, MrContext, Nothing;
+    Mr: MR, MrContext, ();
     /// Memory window.
-    Mw: MW, MwContext, Nothing;
+    Mw: MW, MwContext, ();
     /// Protection domain.
-    Pd: PD, (), Nothing;
+    Pd: PD, (), ();
     /// Shared receive queue. The driver reads EQ 0 itself, which may have an event of it.
-    Srq: SRQ, SrqContext, Nothing;
+    Srq: SRQ, SrqContext, ();
 }
 
 /// Creates an object. The reply is its number.

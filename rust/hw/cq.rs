@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Completion queues: those of the kernel, and the entries of an EQ's table.
+//! Completion queues: those that a poll reads, and the entries of an EQ's table.
 //!
-//! A [`KernelCq`] is a CQ with the queue pairs on it and their [`CqClient`]. It is created in process
+//! A [`PolledCq`] is a CQ with the queue pairs on it and their [`CqClient`]. It is created in process
 //! context, owned by the poll of its EQ while it is attached, and destroyed in process context: it
 //! has one owner at any time and needs no lock. A turn has two steps. Their order prevents a CQ
 //! overrun:
@@ -75,13 +75,11 @@ use kernel::{
     sync::Arc, //
 };
 
-/// The client of a kernel CQ: handles its completions in poll context.
+/// The client of a polled CQ: handles its completions in poll context.
 pub(crate) trait CqClient: Send {
     /// The queue pairs are connected, and the CQ is not polled yet. Doorbells of posted requests
     /// are rung when this returns. Process context.
-    fn begin(&mut self, queues: &mut Queues, doorbells: &Doorbells<'_>) {
-        let _ = (queues, doorbells);
-    }
+    fn begin(&mut self, _queues: &mut Queues, _doorbells: &Doorbells<'_>) {}
 
     /// Requests have completed, in this order, and their slots are free again. Called once a turn.
     /// Doorbells of posted requests are rung when it returns.
@@ -121,7 +119,9 @@ impl Queues {
     /// Blocks that can be posted now to the SQ of the queue pair at `place`.
     #[inline]
     pub(crate) fn free(&self, place: usize) -> u32 {
-        self.pairs.get(place).map_or(0, |polled| polled.pair.free())
+        self.pairs
+            .get(place)
+            .map_or(0, |polled| polled.pair.sq.free())
     }
 
     /// Begins a batch of sends of the queue pair at `place`.
@@ -202,13 +202,15 @@ impl Queues {
     }
 }
 
-/// A CQ of the kernel, with its queue pairs and client.
-pub(crate) struct KernelCq {
-    number: Number,
+/// A CQ that the poll of its EQ reads, with its queue pairs and client.
+pub(crate) struct PolledCq {
+    /// The device's.
+    pub(crate) number: Number,
     consumer: CqConsumer<Ring>,
     pool: Pool<Cq>,
     deferred: DeferredFree<Cq>,
-    queues: Queues,
+    /// The queue pairs on it.
+    pub(crate) queues: Queues,
     client: KBox<dyn CqClient>,
 }
 
@@ -262,7 +264,7 @@ impl CqRing {
     }
 }
 
-impl KernelCq {
+impl PolledCq {
     /// The driver's side of CQ `number`, created in `ring` in `epoch`.
     ///
     /// # Errors
@@ -285,16 +287,6 @@ impl KernelCq {
         })
     }
 
-    /// Its number.
-    pub(crate) fn number(&self) -> Number {
-        self.number
-    }
-
-    /// The identity of its ring.
-    fn ring_id(&self) -> RingId {
-        self.consumer.ring()
-    }
-
     /// Adds queue pair `number`, which is connected, at the next place; created in `rings` in
     /// `epoch`. Takes slots for all that it can have in flight. Sleeps.
     ///
@@ -302,10 +294,10 @@ impl KernelCq {
     ///
     /// `ENOSPC` if the CQ has fewer, `ENOMEM`.
     pub(crate) fn add(&mut self, number: Number, epoch: u32, rings: &QpRings) -> Result {
-        let id = self.ring_id();
+        let id = self.consumer.ring();
         let pair = QueuePair::new(number, epoch, (id, id), rings)?;
         self.queues.reserve()?;
-        let slots = self.pool.take(pair.sizes().completions()).ok_or(ENOSPC)?;
+        let slots = self.pool.take(pair.sizes.completions()).ok_or(ENOSPC)?;
         let polled = PolledQp {
             pair,
             slots,
@@ -324,11 +316,6 @@ impl KernelCq {
             kernel::warn_on!(self.deferred.admit(slots, until).is_err());
             drop(pair.retire());
         }
-    }
-
-    /// The queue pairs on it.
-    pub(crate) fn queues(&mut self) -> &mut Queues {
-        &mut self.queues
     }
 
     /// All queue pairs have been added: starts the client.
@@ -472,19 +459,13 @@ impl KernelCq {
 
     /// The CQ no longer exists in the device: checks that all its slots are back.
     pub(crate) fn retire(mut self) {
-        let id = self.ring_id();
-        let mut rest = Slots::none(id);
+        let mut rest = Slots::none(self.consumer.ring());
         while let Some(PolledQp { pair, slots, .. }) = self.queues.pairs.pop() {
             kernel::warn_on!(rest.merge(slots).is_err());
             drop(pair.retire());
         }
         let held = rest.count() + self.deferred.count();
         kernel::warn_on!(self.pool.audit(held).is_err());
-    }
-
-    /// The queue pairs, read-only.
-    pub(crate) fn pairs(&self) -> impl ExactSizeIterator<Item = &QueuePair> {
-        self.queues.pairs()
     }
 }
 
@@ -502,9 +483,9 @@ const _: () = assert!(size_of::<(Number, Entry)>() <= 64);
 /// The owner of a CQ.
 pub(crate) enum Body {
     /// A process or a kernel ULP; its completion handler.
-    Process(Arc<dyn CompletionHandler>),
-    /// The kernel.
-    Kernel(KBox<KernelCq>),
+    Handled(Arc<dyn CompletionHandler>),
+    /// The poll.
+    Polled(KBox<PolledCq>),
     /// The kernel, and the poll does not have it: not yet, or no longer.
     Away,
 }

@@ -37,12 +37,16 @@ pub(super) struct Tables(());
 /// The function, its EQs and its admin queue.
 #[pin_data]
 pub(crate) struct Hardware {
-    pub(super) function: Arc<Function>,
-    knobs: Arc<Knobs>,
+    /// Registers, doorbells and gate.
+    pub(crate) function: Arc<Function>,
+    /// The tunables of polls.
+    pub(crate) knobs: Arc<Knobs>,
+    /// One for each vector.
     #[pin]
-    pub(super) eqs: Eqs,
+    pub(crate) eqs: Eqs,
+    /// Executes commands.
     #[pin]
-    pub(super) admin: Admin,
+    pub(crate) admin: Admin,
     #[pin]
     pub(super) objects: Mutex<Tables>,
 }
@@ -79,34 +83,14 @@ impl Hardware {
         kernel::cpu::nr_cpu_ids().max(MIN_EQS).min(limits.eq)
     }
 
-    /// The function, with registers, doorbells and gate.
-    pub(crate) fn function(&self) -> &Arc<Function> {
-        &self.function
-    }
-
-    /// See [`Function::index`].
+    /// See [`Function`].
     pub(crate) fn index(&self) -> u32 {
-        self.function.index()
+        self.function.index
     }
 
     /// The limits of the function.
     pub(crate) fn limits(&self) -> &Limits {
-        self.function.limits()
-    }
-
-    /// The tunables of polls.
-    pub(crate) fn knobs(&self) -> &Knobs {
-        &self.knobs
-    }
-
-    /// The EQs, one for each vector.
-    pub(crate) fn eqs(&self) -> &Eqs {
-        &self.eqs
-    }
-
-    /// The admin queue, for commands.
-    pub(crate) fn admin(&self) -> &Admin {
-        &self.admin
+        &self.function.limits
     }
 
     /// The vectors a CQ can be created on.

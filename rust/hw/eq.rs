@@ -14,7 +14,7 @@ use super::{
     cq::{
         Body,
         Entry,
-        KernelCq,
+        PolledCq,
         Queues, //
     },
     function::{
@@ -67,6 +67,7 @@ use crate::{
         credit::RingId,
         eq_slots::{
             EventSlots,
+            NoSlot,
             Shares, //
         },
         index::{
@@ -99,6 +100,9 @@ use kernel::{
     },
 };
 
+/// Takes the slots of a CQ from the poll of an EQ.
+pub(crate) type Bind = fn(&mut Poller<Ring>) -> Result<Node, NoSlot>;
+
 /// The poll of an EQ, and what schedules it.
 pub(crate) type EqPoller = poller::Poller<Eq>;
 
@@ -110,7 +114,7 @@ pub(crate) struct Eq {
     function: Arc<Function>,
     knobs: Arc<Knobs>,
     /// The index; also the vector.
-    index: u32,
+    pub(crate) index: u32,
     /// Its number in this epoch.
     number: Atomic<u32>,
     /// The poll's next entry.
@@ -126,7 +130,10 @@ pub(crate) struct Eq {
 }
 
 /// The poll's state; `None` while the device is down.
-pub(crate) struct State(Option<KBox<Live>>);
+pub(crate) struct State {
+    /// A value taken from here is [retired](Live::retire) once the poll is no longer paused.
+    pub(crate) live: Option<KBox<Live>>,
+}
 
 /// An EQ that is up.
 pub(crate) struct Live {
@@ -171,7 +178,7 @@ impl EqRing {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(pass: &Pass<'_>, function: &Function) -> Result<Self> {
-        let depth = depth(function.limits()).ok_or(EINVAL)?;
+        let depth = depth(&function.limits).ok_or(EINVAL)?;
         Ok(Self {
             ring: Ring::new(pass, depth.entries() as usize * Eqe::BYTES)?,
             depth,
@@ -220,7 +227,7 @@ impl Eq {
             done: Atomic::new(0),
             moderation: Atomic::new(0),
         };
-        EqPoller::new(dev, eq, State(None))
+        EqPoller::new(dev, eq, State { live: None })
     }
 
     /// CQs of processes that the EQ of vector `index` has slots for.
@@ -235,11 +242,6 @@ impl Eq {
     /// Its number in this epoch.
     pub(crate) fn number(&self) -> Number {
         Number::from_raw(self.number.load(Acquire))
-    }
-
-    /// The index; also the vector.
-    pub(crate) fn index(&self) -> u32 {
-        self.index
     }
 
     /// Interrupts received, and interrupts found to be lost.
@@ -301,9 +303,9 @@ impl Eq {
         let id = RingId::new(number.raw(), epoch);
         let (consumer, pool) =
             EqConsumer::new(id, ring.ring, ring.depth, ring.depth.entries()).map_err(|_| EINVAL)?;
-        let shares = shares(self.function.limits(), self.index, ring.depth);
+        let limits = &self.function.limits;
+        let shares = shares(limits, self.index, ring.depth);
         let slots = EventSlots::new(pool, shares).map_err(|_| ENOSPC)?;
-        let limits = self.function.limits();
         let live = Live {
             number,
             epoch,
@@ -322,11 +324,11 @@ impl Handler for Eq {
 
     fn interrupt(&self, _dev: &Device<Bound>) {
         self.interrupts.fetch_add(1, Relaxed);
-        trace::irq(self.function.index(), self.number().raw());
+        trace::irq(self.function.index, self.number().raw());
     }
 
     fn poll(&self, dev: &Device<Bound>, state: &mut State, given: bool) -> Next {
-        let Some(live) = state.0.as_mut() else {
+        let Some(live) = state.live.as_mut() else {
             return Next::Done;
         };
         let time = if given {
@@ -343,7 +345,7 @@ impl Handler for Eq {
         self.waits.store(false, Relaxed);
         let tuning = self.knobs.tuning();
         let before = *live.poll.counts();
-        let (dev_index, number) = (self.function.index(), live.number.raw());
+        let (dev_index, number) = (self.function.index, live.number.raw());
         trace::poll_start(dev_index, number, tuning.budget);
         let next = self.run(dev, live, tuning);
         self.head.store(live.poll.eq().head().get(), Release);
@@ -399,14 +401,14 @@ impl Eq {
                 (Step::Event(Eqe { number, .. }) | Step::Turn(number), _) => {
                     cq = cqs.get_mut(number)
                 }
-                (Step::Consume(max), Some(Body::Kernel(kernel))) => {
-                    poll.consumed(&mut run, kernel.consume(max, batch));
+                (Step::Consume(max), Some(Body::Polled(polled))) => {
+                    poll.consumed(&mut run, polled.consume(max, batch));
                 }
                 (Step::Consume(_), _) => poll.consumed(&mut run, Consumed::NOTHING),
-                (Step::Publish(arm), Some(Body::Kernel(kernel))) => {
-                    kernel.publish(arm, batch, &doorbells);
+                (Step::Publish(arm), Some(Body::Polled(polled))) => {
+                    polled.publish(arm, batch, &doorbells);
                 }
-                (Step::Signal, Some(Body::Process(handler))) => handler.completion(),
+                (Step::Signal, Some(Body::Handled(handler))) => handler.completion(),
                 // The poll does not have it.
                 (Step::Publish(_) | Step::Signal, _) => {}
                 (Step::Async(event), _) => handlers.report(&self.function, *epoch, &event),
@@ -428,8 +430,8 @@ impl Live {
         let mut held = 0;
         cqs.drain(|_, entry| {
             held += entry.node.held();
-            if let Body::Kernel(kernel) = entry.body {
-                KBox::into_inner(kernel).retire();
+            if let Body::Polled(polled) = entry.body {
+                KBox::into_inner(polled).retire();
             }
         });
         kernel::warn_on!(poll.audit(held).is_err());
@@ -437,63 +439,36 @@ impl Live {
 }
 
 impl State {
-    /// The EQ is up: gives the state to its poll.
-    pub(crate) fn put(&mut self, live: KBox<Live>) {
-        self.0 = Some(live);
-    }
-
-    /// Takes the state from the poll. The caller must [retire](Live::retire) it when the poll is no
-    /// longer paused.
-    pub(crate) fn take(&mut self) -> Option<KBox<Live>> {
-        self.0.take()
-    }
-
-    fn live(&mut self) -> Result<&mut Live> {
+    /// The EQ, if it is up.
+    fn up(&mut self) -> Result<&mut Live> {
         // The EQ is down; the caller's check of the device's health gives the reason.
-        self.0.as_deref_mut().ok_or(EIO)
+        self.live.as_deref_mut().ok_or(EIO)
     }
 
     /// The queue pairs of the admin CQ; the admin queue pair is at place 0.
     pub(crate) fn admin_queues(&mut self) -> Option<&mut Queues> {
-        let live = self.0.as_mut()?;
+        let live = self.live.as_mut()?;
         match &mut live.cqs.get_mut(Number::ADMIN)?.body {
-            Body::Kernel(kernel) => Some(kernel.queues()),
+            Body::Polled(polled) => Some(&mut polled.queues),
             _ => None,
         }
     }
 
-    /// Reserves the slots of a kernel CQ.
+    /// Reserves the slots of a CQ, as `bind` does: [`Poller::bind_kernel`],
+    /// [`Poller::bind_process`], [`Poller::bind_ulp`].
     ///
     /// # Errors
     ///
     /// `ENOSPC` if the EQ has no more slots, `EIO` if it is down.
-    pub(crate) fn bind_kernel(&mut self) -> Result<Node> {
-        self.live()?.poll.bind_kernel().map_err(|_| ENOSPC)
-    }
-
-    /// Reserves the slot of a CQ of a process, from those that are not reserved for the kernel.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::bind_kernel`].
-    pub(crate) fn bind_process(&mut self) -> Result<Node> {
-        self.live()?.poll.bind_process().map_err(|_| ENOSPC)
-    }
-
-    /// Reserves the slot of a CQ of a kernel ULP.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::bind_kernel`].
-    pub(crate) fn bind_ulp(&mut self) -> Result<Node> {
-        self.live()?.poll.bind_ulp().map_err(|_| ENOSPC)
+    pub(crate) fn bind(&mut self, bind: Bind) -> Result<Node> {
+        bind(&mut self.up()?.poll).map_err(|_| ENOSPC)
     }
 
     /// Releases the slots of a CQ that is not in the table: it was never created, or was destroyed
     /// and DESTROY reported `until`.
     pub(crate) fn unbind_node(&mut self, node: Node, until: Option<Index>) {
         // After a reset the EQ is gone, and its slots with it.
-        if let Some(live) = self.0.as_mut() {
+        if let Some(live) = self.live.as_mut() {
             let head = live.poll.eq().head();
             live.poll.unbind(node, until.unwrap_or(head));
         }
@@ -510,7 +485,7 @@ impl State {
         entry: Entry,
         room: Room<Entry>,
     ) -> Result<(), (Error, Entry)> {
-        match self.0.as_mut() {
+        match self.live.as_mut() {
             Some(live) => live.cqs.insert(cq, entry, room),
             None => Err((EIO, entry)),
         }
@@ -521,28 +496,28 @@ impl State {
     /// # Errors
     ///
     /// `EIO` if the EQ is down; with the CQ.
-    pub(crate) fn give_kernel(
+    pub(crate) fn give_polled(
         &mut self,
-        kernel: KBox<KernelCq>,
-    ) -> Result<(), (Error, KBox<KernelCq>)> {
-        let number = kernel.number();
-        let Some(Live { poll, cqs, .. }) = self.0.as_deref_mut() else {
-            return Err((EIO, kernel));
+        polled: KBox<PolledCq>,
+    ) -> Result<(), (Error, KBox<PolledCq>)> {
+        let number = polled.number;
+        let Some(Live { poll, cqs, .. }) = self.live.as_deref_mut() else {
+            return Err((EIO, polled));
         };
         let Some(Entry { node, body }) = cqs.get_mut(number) else {
-            return Err((EIO, kernel));
+            return Err((EIO, polled));
         };
         // Nothing is dropped: it is away.
-        *body = Body::Kernel(kernel);
+        *body = Body::Polled(polled);
         poll.start(number, node);
         Ok(())
     }
 
     /// Takes a kernel CQ from the poll, to be destroyed. Its events are ignored from now on.
-    pub(crate) fn take_kernel(&mut self, cq: Number) -> Option<KBox<KernelCq>> {
-        let entry = self.0.as_mut()?.cqs.get_mut(cq)?;
+    pub(crate) fn take_polled(&mut self, cq: Number) -> Option<KBox<PolledCq>> {
+        let entry = self.live.as_mut()?.cqs.get_mut(cq)?;
         match core::mem::replace(&mut entry.body, Body::Away) {
-            Body::Kernel(kernel) => Some(kernel),
+            Body::Polled(polled) => Some(polled),
             other => {
                 entry.body = other;
                 None
@@ -553,7 +528,7 @@ impl State {
     /// Removes a CQ that was destroyed; DESTROY reported `until`. The caller must drop the body when
     /// the poll is no longer paused.
     pub(crate) fn detach(&mut self, cq: Number, until: Index) -> Option<Body> {
-        let Live { poll, cqs, .. } = &mut **self.0.as_mut()?;
+        let Live { poll, cqs, .. } = &mut **self.live.as_mut()?;
         let Entry { node, body } = cqs.remove(cq)?;
         poll.remove(cq, &node, cqs, |cqs, number| {
             Some(&mut cqs.get_mut(number)?.node)
@@ -574,7 +549,7 @@ impl State {
         events: Events<E>,
         room: Room<Events<E>>,
     ) -> Result<(), (Error, Events<E>)> {
-        match self.0.as_mut() {
+        match self.live.as_mut() {
             Some(live) => E::table(&mut live.handlers).insert(number, events, room),
             None => Err((EIO, events)),
         }
@@ -586,7 +561,7 @@ impl State {
         &mut self,
         events: Events<PortEvent>,
     ) -> Result<Option<Events<PortEvent>>, Events<PortEvent>> {
-        match self.0.as_mut() {
+        match self.live.as_mut() {
             Some(live) => Ok(live.handlers.link.replace(events)),
             None => Err(events),
         }
@@ -595,11 +570,6 @@ impl State {
     /// Undoes [`Self::add_handler`]. The caller must drop the result when the poll is no longer
     /// paused.
     pub(crate) fn remove_handler<E: AsyncEvent>(&mut self, number: Number) -> Option<Events<E>> {
-        E::table(&mut self.0.as_mut()?.handlers).remove(number)
-    }
-
-    /// The EQ, if it is up, to look at.
-    pub(crate) fn look(&self) -> Option<&Live> {
-        self.0.as_deref()
+        E::table(&mut self.live.as_mut()?.handlers).remove(number)
     }
 }

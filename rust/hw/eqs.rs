@@ -99,7 +99,7 @@ impl Eqs {
         let live = eq.handler().live(number, epoch, ring.clone())?;
         eq.handler().begin(number);
         self.watch(eq, Some(Watched { ring, seen: None }));
-        eq.paused(|_, state| state.put(live));
+        eq.paused(|_, state| state.live = Some(live));
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl Eqs {
     pub(crate) fn end(&self) {
         for eq in self.polls.iter().rev() {
             self.watch(eq, None);
-            if let Some(live) = eq.paused(|_, state| state.take()) {
+            if let Some(live) = eq.paused(|_, state| state.live.take()) {
                 KBox::into_inner(live).retire();
             }
         }
@@ -116,7 +116,7 @@ impl Eqs {
     fn watch(&self, eq: &EqPoller, new: Option<Watched>) {
         let mut watched = self.watched.lock();
         let old = watched
-            .get_mut(eq.handler().index() as usize)
+            .get_mut(eq.handler().index as usize)
             .and_then(|place| core::mem::replace(place, new));
         drop(watched);
         drop(old);
@@ -126,7 +126,7 @@ impl Eqs {
     /// ago, and no poll has run. Sleeps.
     pub(crate) fn is_overdue(&self, eq: &Eq) -> bool {
         let mut watched = self.watched.lock();
-        let watched = watched.get_mut(eq.index() as usize);
+        let watched = watched.get_mut(eq.index as usize);
         let overdue = watched
             .and_then(Option::as_mut)
             .is_some_and(|watched| watched.is_overdue(eq));

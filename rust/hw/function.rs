@@ -105,13 +105,20 @@ pub(crate) trait Supervisor: Send + Sync {
 
 /// A PCI function of the device, bound or not.
 pub(crate) struct Function {
-    pub(super) gate: Arc<Gate>,
+    /// The way to the bound device.
+    pub(crate) gate: Arc<Gate>,
     pub(super) registers: Bar<{ model::BYTES }>,
     pub(super) doorbells: Bar<DOORBELLS>,
-    pub(super) limits: Limits,
-    pub(super) in_place: bool,
-    pub(super) index: u32,
-    pub(super) supervisor: Arc<dyn Supervisor>,
+    /// What the device has, read at probe.
+    pub(crate) limits: Limits,
+    /// Whether the device can access memory of processes without bounce buffers: see
+    /// [`dma::is_in_place`](crate::kernel::dma::is_in_place).
+    pub(crate) in_place: bool,
+    /// The index of the device: of its debugfs directory, its interrupts, its trace points and its
+    /// GUID.
+    pub(crate) index: u32,
+    /// What has its state.
+    pub(crate) supervisor: Arc<dyn Supervisor>,
 }
 
 impl Function {
@@ -127,37 +134,9 @@ impl Function {
         self.registers.access(dev)
     }
 
-    /// What the device has, read at probe.
-    pub(crate) fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
-    /// Whether the device can access memory of processes without bounce buffers: see
-    /// [`dma::is_in_place`].
-    pub(crate) fn is_in_place(&self) -> bool {
-        self.in_place
-    }
-
-    /// The gate to the bound device.
-    pub(crate) fn gate(&self) -> &Arc<Gate> {
-        &self.gate
-    }
-
     /// The device, bound or not, for messages.
     pub(crate) fn device(&self) -> &Device {
         self.gate.device()
-    }
-
-    /// The index of the device: of its debugfs directory, its interrupts, its trace points and its
-    /// GUID.
-    #[inline]
-    pub(crate) fn index(&self) -> u32 {
-        self.index
-    }
-
-    /// What has its state.
-    pub(crate) fn supervisor(&self) -> &dyn Supervisor {
-        &*self.supervisor
     }
 
     /// The doorbells of page 0. `dev` proves that the device is bound.
@@ -165,7 +144,7 @@ impl Function {
         Doorbells {
             doorbells: &self.doorbells,
             dev,
-            index: self.index(),
+            index: self.index,
         }
     }
 

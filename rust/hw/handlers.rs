@@ -102,7 +102,7 @@ impl Handlers {
             Some(Event::LinkDown) => self.raise_link(PortEvent::Down),
             Some(Event::DeviceFatal) => {
                 return function
-                    .supervisor()
+                    .supervisor
                     .fail_in(epoch, Failure::Stopped(eqe.code));
             }
             // The device's counter has all violations.

@@ -21,21 +21,20 @@ use super::{
         CqClient,
         CqRing,
         Entry,
-        KernelCq, //
+        PolledCq, //
     },
     device::{
         Hardware,
         Tables, //
     },
     eq::{
-        EqPoller,
-        State, //
+        Bind,
+        EqPoller, //
     },
     handlers::{
         AsyncEvent,
         CompletionHandler, //
     },
-    qp::QueuePair,
     table::Room, //
 };
 use crate::{
@@ -59,7 +58,7 @@ use crate::{
     policy::lifecycle::Failure,
     queue::{
         index::Depth,
-        poll::Node, //
+        poll::Poller, //
     }, //
 };
 use kernel::{
@@ -118,15 +117,15 @@ impl Hardware {
         };
         // Page 0 is the driver's, for kernel ULPs.
         let bind = match context.page {
-            0 => State::bind_ulp,
-            _ => State::bind_process,
+            0 => Poller::bind_ulp,
+            _ => Poller::bind_process,
         };
         let made = self.attach(
             &mut tables,
             pass,
             (eq, bind),
             context,
-            (Body::Process(handler), room),
+            (Body::Handled(handler), room),
             memory,
         );
         let (number, memory) = made?;
@@ -191,7 +190,7 @@ impl Hardware {
         let (number, memory) = self.create(&mut tables, pass, create, memory)?;
         if let Err(error) = self.add_handler(&mut tables, number, events, room) {
             let ended = self.destroy::<O>(&mut tables, pass, number);
-            self.keep_unless(ended.map(drop), memory);
+            self.keep_unless(ended, memory);
             return Err(error);
         }
         Ok((number, memory))
@@ -202,49 +201,45 @@ impl Hardware {
     /// # Errors
     ///
     /// Those of the command; its memory must stay until the device is quiet.
-    pub(crate) fn destroy_reporting<O: Reports>(
-        &self,
-        pass: &Pass<'_>,
-        number: Number,
-    ) -> Result<O::Ended> {
+    pub(crate) fn destroy_reporting<O: Reports>(&self, pass: &Pass<'_>, number: Number) -> Result {
         let mut tables = self.objects.lock();
-        let ended = self.destroy::<O>(&mut tables, pass, number)?;
+        self.destroy::<O>(&mut tables, pass, number)?;
         self.remove_handler::<O::Event>(&mut tables, number);
-        Ok(ended)
+        Ok(())
     }
 }
 
 /// Objects of the kernel.
 impl Hardware {
     /// Creates a CQ of the kernel on `vector`, for `client`. The caller owns it until
-    /// [`Self::give_kernel_cq`]. Sleeps.
+    /// [`Self::give_polled_cq`]. Sleeps.
     ///
     /// # Errors
     ///
     /// `EINVAL` if there is no such vector, `ENOSPC` if it has no room for it, `ENOMEM`; those of the
     /// command.
-    pub(crate) fn create_kernel_cq(
+    pub(crate) fn create_polled_cq(
         &self,
         pass: &Pass<'_>,
         vector: u32,
         depth: Depth,
         client: KBox<dyn CqClient>,
-    ) -> Result<KBox<KernelCq>> {
+    ) -> Result<KBox<PolledCq>> {
         let eq = self.eqs.of(vector)?;
         let ring = CqRing::new(pass, depth)?;
-        let boxed = KBox::<KernelCq>::new_uninit(GFP_KERNEL)?;
+        let boxed = KBox::<PolledCq>::new_uninit(GFP_KERNEL)?;
         let (context, body) = (ring.context(), (Body::Away, Room::new()?));
         let mut tables = self.objects.lock();
         let (number, ring) = self.attach(
             &mut tables,
             pass,
-            (eq, State::bind_kernel),
+            (eq, Poller::bind_kernel),
             context,
             body,
             ring,
         )?;
         // Cannot fail: the ring was allocated for its depth.
-        let cq = KernelCq::new(number, self.function.supervisor().epoch(), ring, client)?;
+        let cq = PolledCq::new(number, self.function.supervisor.epoch(), ring, client)?;
         Ok(boxed.write(cq))
     }
 
@@ -253,22 +248,22 @@ impl Hardware {
     /// # Errors
     ///
     /// `EIO` if the device is down; with the CQ, which still exists.
-    pub(crate) fn give_kernel_cq(
+    pub(crate) fn give_polled_cq(
         &self,
         vector: u32,
-        cq: KBox<KernelCq>,
-    ) -> Result<(), (Error, KBox<KernelCq>)> {
+        cq: KBox<PolledCq>,
+    ) -> Result<(), (Error, KBox<PolledCq>)> {
         match self.eqs.of(vector) {
-            Ok(eq) => eq.paused(|_, state| state.give_kernel(cq)),
+            Ok(eq) => eq.paused(|_, state| state.give_polled(cq)),
             Err(error) => Err((error, cq)),
         }
     }
 
     /// Takes CQ `number` of the kernel back from the poll of `vector`; `None` if it is no longer
     /// there. Sleeps.
-    pub(crate) fn take_kernel_cq(&self, vector: u32, number: Number) -> Option<KBox<KernelCq>> {
+    pub(crate) fn take_polled_cq(&self, vector: u32, number: Number) -> Option<KBox<PolledCq>> {
         let eq = self.eqs.of(vector).ok()?;
-        eq.paused(|_, state| state.take_kernel(number))
+        eq.paused(|_, state| state.take_polled(number))
     }
 
     /// Destroys a CQ of the kernel and the queue pairs on it. Sleeps.
@@ -276,13 +271,13 @@ impl Hardware {
     /// # Errors
     ///
     /// Those of the commands. The device is then fatal, and the memory stays until a reset.
-    pub(crate) fn end_kernel_cq(
+    pub(crate) fn end_polled_cq(
         &self,
         pass: &Pass<'_>,
         vector: u32,
-        mut cq: KBox<KernelCq>,
+        mut cq: KBox<PolledCq>,
     ) -> Result {
-        match self.try_end_kernel_cq(pass, vector, &mut cq) {
+        match self.try_end_polled_cq(pass, vector, &mut cq) {
             Ok(()) => {
                 KBox::into_inner(cq).retire();
                 Ok(())
@@ -294,8 +289,8 @@ impl Hardware {
         }
     }
 
-    fn try_end_kernel_cq(&self, pass: &Pass<'_>, vector: u32, cq: &mut KernelCq) -> Result {
-        while let Some(number) = cq.pairs().last().map(QueuePair::number) {
+    fn try_end_polled_cq(&self, pass: &Pass<'_>, vector: u32, cq: &mut PolledCq) -> Result {
+        while let Some(number) = cq.queues.pairs().last().map(|pair| pair.number) {
             let ended = self.admin.execute(pass, Destroy::<Qp>::new(number))?;
             cq.remove_last(match ended.send_cq.reaches(ended.recv_cq) {
                 true => ended.send_cq,
@@ -303,10 +298,10 @@ impl Hardware {
             });
         }
         cq.drain(&self.function.doorbells(pass.dev()))
-            .inspect_err(|_| self.function.supervisor().fail(Failure::Destroy))?;
+            .inspect_err(|_| self.function.supervisor.fail(Failure::Destroy))?;
         let eq = self.eqs.of(vector)?;
         let mut tables = self.objects.lock();
-        self.end_cq(&mut tables, pass, eq, cq.number())
+        self.end_cq(&mut tables, pass, eq, cq.number)
     }
 }
 
@@ -340,12 +335,12 @@ impl Hardware {
         &self,
         tables: &mut Tables,
         pass: &Pass<'_>,
-        (eq, bind): (&EqPoller, fn(&mut State) -> Result<Node>),
+        (eq, bind): (&EqPoller, Bind),
         context: CqContext,
         (body, room): (Body, Room<Entry>),
         memory: M,
     ) -> Result<(Number, M)> {
-        let node = eq.paused(|_, state| bind(state))?;
+        let node = eq.paused(|_, state| state.bind(bind))?;
         let context = CqContext {
             eq: eq.handler().number(),
             ..context
@@ -367,14 +362,14 @@ impl Hardware {
         // A failed destroy makes the device fatal: the slot is not used again before a reset.
         let until = ended.as_ref().ok().map(|ended| ended.eq);
         eq.paused(|_, state| state.unbind_node(node, until));
-        self.keep_unless(ended.map(drop), memory);
+        self.keep_unless(ended, memory);
         Err(error)
     }
 
     /// Frees `memory` if its object was destroyed, else keeps it until the device is quiet.
-    fn keep_unless<M: Send + 'static>(&self, ended: Result, memory: M) {
+    fn keep_unless<R, M: Send + 'static>(&self, ended: Result<R>, memory: M) {
         match ended {
-            Ok(()) => drop(memory),
+            Ok(_) => drop(memory),
             Err(_) => self.admin.leak(memory),
         }
     }

@@ -209,8 +209,9 @@ impl QpRings {
 
 /// A queue pair.
 pub(crate) struct QueuePair {
-    number: Number,
-    sizes: Sizes,
+    /// The device's.
+    pub(super) number: Number,
+    pub(super) sizes: Sizes,
     pub(crate) sq: SqProducer<Ring>,
     pub(crate) rq: Option<RqProducer<Ring>>,
 }
@@ -240,23 +241,6 @@ impl QueuePair {
             sq: sq.map_err(|_| EINVAL)?,
             rq: rq.transpose().map_err(|_| EINVAL)?,
         })
-    }
-
-    /// Its number.
-    #[inline]
-    pub(crate) fn number(&self) -> Number {
-        self.number
-    }
-
-    /// The sizes of its queues.
-    pub(crate) fn sizes(&self) -> Sizes {
-        self.sizes
-    }
-
-    /// Blocks of the SQ that can be posted now.
-    #[inline]
-    pub(crate) fn free(&self) -> u32 {
-        self.sq.free()
     }
 
     /// Blocks and receives in flight.

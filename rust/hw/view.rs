@@ -5,7 +5,7 @@
 use super::{
     cq::{
         Body,
-        KernelCq, //
+        PolledCq, //
     },
     eq::Live,
     handlers::Handlers, //
@@ -50,7 +50,7 @@ impl Live {
             ..
         } = &self.handlers;
         // CAST: At most the queue pairs of the device.
-        let pairs = self.kernel_cqs().map(|cq| cq.pairs().len() as u32);
+        let pairs = self.polled_cqs().map(|cq| cq.queues.pairs().len() as u32);
         let qps = pairs.sum::<u32>() + qps.len();
         ([self.cqs.len(), qps, srqs.len()], *unclaimed)
     }
@@ -64,9 +64,9 @@ impl Live {
 
     /// The same for the queue pairs on its kernel CQs; for EQ 0 also for those of processes.
     pub(crate) fn nth_qps(&self, mut at: usize, numbers: &mut KVec<Number>) {
-        for cq in self.kernel_cqs() {
-            for pair in cq.pairs() {
-                from(&mut at, pair.number(), numbers);
+        for cq in self.polled_cqs() {
+            for pair in cq.queues.pairs() {
+                from(&mut at, pair.number, numbers);
             }
         }
         for (number, _) in self.handlers.qps.iter() {
@@ -75,9 +75,9 @@ impl Live {
     }
 
     /// The CQs that the poll reads itself.
-    fn kernel_cqs(&self) -> impl Iterator<Item = &KernelCq> {
+    fn polled_cqs(&self) -> impl Iterator<Item = &PolledCq> {
         self.cqs.iter().filter_map(|(_, entry)| match &entry.body {
-            Body::Kernel(kernel) => Some(&**kernel),
+            Body::Polled(polled) => Some(&**polled),
             _ => None,
         })
     }

@@ -25,7 +25,7 @@ use crate::{
             Body,
             CqRing,
             Entry,
-            KernelCq, //
+            PolledCq, //
         },
         eq::EqRing,
         qp::{
@@ -50,7 +50,10 @@ use crate::{
         Step,
         Task, //
     },
-    queue::index::Depth, //
+    queue::{
+        index::Depth,
+        poll::Poller, //
+    }, //
 };
 use kernel::{
     device::Bound,
@@ -70,8 +73,8 @@ impl Device {
     ///
     /// Those of the steps; the caller must then call [`Self::shut_down`].
     pub(crate) fn bring_up(&self, pdev: &pci::Device<Bound>) -> Result {
-        let function = self.function();
-        let pass = function.gate().enter()?;
+        let function = &self.function;
+        let pass = function.gate.enter()?;
         let epoch = self.epoch();
         // Reset before enabling bus mastering: state of an earlier kernel or driver may refer to
         // memory that has another use by now.
@@ -89,7 +92,7 @@ impl Device {
             }
         }
 
-        let eq0 = self.eqs().eq0()?;
+        let eq0 = self.eqs.eq0()?;
         let eq_ring = EqRing::new(&pass, function)?;
         let depth = Depth::from_log2(LOG_ADMIN).ok_or(EINVAL)?;
         let cq_ring = CqRing::new(&pass, depth)?;
@@ -104,47 +107,45 @@ impl Device {
             cq: (cq_ring.address(), LOG_ADMIN),
         };
 
-        let client = KBox::new(self.admin().answers()?, GFP_KERNEL)?;
-        let mut cq = KernelCq::new(Number::ADMIN, epoch, cq_ring, client)?;
+        let client = KBox::new(self.admin.answers(), GFP_KERNEL)?;
+        let mut cq = PolledCq::new(Number::ADMIN, epoch, cq_ring, client)?;
         cq.add(Number::ADMIN, epoch, &qp_rings)?;
         let cq = KBox::new(cq, GFP_KERNEL)?;
 
-        self.eqs().begin(eq0, Number::ADMIN, epoch, eq_ring)?;
-        self.admin().open(&pass)?;
+        self.eqs.begin(eq0, Number::ADMIN, epoch, eq_ring)?;
+        self.admin.open(&pass)?;
         let room = Room::new()?;
-        let node = eq0.paused(|_, state| state.bind_kernel())?;
+        let node = eq0.paused(|_, state| state.bind(Poller::bind_kernel))?;
         let enabled = function.enable(pass.dev(), &rings, self.attempts() == 0);
         let body = Body::Away;
         let entry = Entry { node, body };
         // Even if it failed: from now on the device may use the rings.
         let given = eq0.paused(|_, state| match state.attach(Number::ADMIN, entry, room) {
-            Ok(()) => state.give_kernel(cq),
+            Ok(()) => state.give_polled(cq),
             Err((error, entry)) => {
                 state.unbind_node(entry.node, None);
                 Err((error, cq))
             }
         });
         if let Err((error, cq)) = given {
-            self.admin().leak(cq);
+            self.admin.leak(cq);
             return Err(error);
         }
         enabled?;
 
-        for eq in self.eqs().polls().iter().skip(1) {
+        for eq in self.eqs.polls().iter().skip(1) {
             let ring = EqRing::new(&pass, function)?;
             // CAST: Vectors are counted in 11 bits.
-            let context = ring.context(eq.handler().index() as u16);
+            let context = ring.context(eq.handler().index as u16);
             let create = Create::<EqObject>(context);
-            let (number, ring) = self.admin().create(&pass, create, ring)?;
-            if let Err(error) = self.eqs().begin(eq, number, epoch, ring.clone()) {
-                self.admin().leak(ring);
+            let (number, ring) = self.admin.create(&pass, create, ring)?;
+            if let Err(error) = self.eqs.begin(eq, number, epoch, ring.clone()) {
+                self.admin.leak(ring);
                 return Err(error);
             }
         }
         // Without moderation the device works; the sampler sends the settings again.
-        let _: Result = self
-            .moderation
-            .again(&pass, self.admin(), self.eqs().polls());
+        let _: Result = self.moderation.again(&pass, &self.admin, self.eqs.polls());
         let up = self.life.change(Lifecycle::up);
         up.then_some(()).ok_or(ENODEV)
     }
@@ -166,11 +167,11 @@ impl Device {
     /// device fatal, and the watchdog tries again. Does nothing if the device is not
     /// [`Health::Down`]. Under the device lock. Sleeps.
     pub(crate) fn bring_up_again(&self, pdev: &pci::Device<Bound>) {
-        let function = self.function();
+        let function = &self.function;
         if self.health() != Health::Down {
             return;
         }
-        let result = function.gate().reopen(pdev);
+        let result = function.gate.reopen(pdev);
         match result.and_then(|()| self.bring_up(pdev)) {
             Ok(()) => dev_info!(pdev, "up again; open files are dead and must be reopened\n"),
             Err(error) => {
@@ -213,7 +214,7 @@ impl Device {
     /// Executes a task of the device's life. `bound` is the device and the state of its link, `None`
     /// without the device lock. Sleeps.
     pub(super) fn execute(&self, mut task: Task, bound: Option<(&pci::Device<Bound>, Channel)>) {
-        let (function, life) = (self.function(), &self.life);
+        let (function, life) = (&self.function, &self.life);
         while let Some(step) = life.change(|life| life.step(&mut task)) {
             match step {
                 Step::Look => {
@@ -221,8 +222,8 @@ impl Device {
                         let _: Result = self.look(pdev.as_ref());
                     }
                 }
-                Step::FailCommands => self.admin().abandon(),
-                Step::Close => function.gate().close(),
+                Step::FailCommands => self.admin.abandon(),
+                Step::Close => function.gate.close(),
                 Step::NextEpoch => life.change(Lifecycle::next_epoch),
                 Step::Quiesce => {
                     let quiet = match bound {
@@ -231,15 +232,15 @@ impl Device {
                     };
                     life.change(|life| life.quiesced(&mut task, quiet));
                 }
-                Step::Cut => self.clients().for_each(|client| client.cut()),
-                Step::Flush => self.clients().for_each(|client| client.flush()),
-                Step::Notify => self.clients().for_each(|client| client.lost(task.why())),
+                Step::Cut => self.clients.for_each(|client| client.cut()),
+                Step::Flush => self.clients.for_each(|client| client.flush()),
+                Step::Notify => self.clients.for_each(|client| client.lost(task.why())),
                 Step::Release => {
-                    self.clients().for_each(|client| client.unmap());
-                    self.eqs().end();
-                    self.admin().close();
+                    self.clients.for_each(|client| client.unmap());
+                    self.eqs.end();
+                    self.admin.close();
                 }
-                Step::Leak => function.gate().leak(),
+                Step::Leak => function.gate.leak(),
                 Step::Master => {
                     if let Some((pdev, _)) = bound {
                         crate::kernel::pci::set_master(pdev);
@@ -254,13 +255,13 @@ impl Device {
     fn cut_off(&self) -> bool {
         // The task that this is a step of keeps bus mastering from being enabled. Behind a closed gate
         // the shutdown has tried: the reset is next.
-        let Ok(pass) = self.function().gate().enter() else {
+        let Ok(pass) = self.function.gate.enter() else {
             return false;
         };
         let Ok(state) = channel(pass.dev()) else {
             return false;
         };
-        let resets = || self.function().reset(pass.dev()) == Quiet::Reset;
+        let resets = || self.function.reset(pass.dev()) == Quiet::Reset;
         Self::isolate(&pass, state) || state == Channel::Normal && resets()
     }
 
@@ -284,7 +285,7 @@ impl Device {
             return Self::isolate(pdev, state);
         }
         let first = self.attempts() == 0;
-        let reset = self.function().reset(pdev.as_ref());
+        let reset = self.function.reset(pdev.as_ref());
         if reset == Quiet::Reset {
             return true;
         }

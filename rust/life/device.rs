@@ -44,8 +44,9 @@ pub(crate) struct Device {
     #[pin]
     hw: Hardware,
     pub(super) life: Arc<Life>,
+    /// What a shutdown takes the device from.
     #[pin]
-    clients: Clients,
+    pub(crate) clients: Clients,
     #[pin]
     pub(super) moderation: Moderation,
 }
@@ -76,11 +77,6 @@ impl Device {
             }),
             GFP_KERNEL,
         )
-    }
-
-    /// Its name on the PCI bus.
-    pub(crate) fn name(&self) -> &CStr {
-        self.function().device().name()
     }
 
     /// The epoch: how often the device was reset.
@@ -115,7 +111,7 @@ impl Device {
     ///
     /// `ENODEV` if it is unbound or gone, `EIO` if it was reset since, or is about to be.
     pub(crate) fn enter(&self, epoch: u32) -> Result<Pass<'_>> {
-        let pass = self.function().gate().enter().map_err(|_| self.error())?;
+        let pass = self.function.gate.enter().map_err(|_| self.error())?;
         let up = Now {
             epoch,
             health: Health::Up,
@@ -134,7 +130,7 @@ impl Device {
     pub(crate) fn look(&self, dev: &Dev<Bound>) -> Result {
         // Before the read: not ready is a failure only if the device was up then, in this epoch.
         let Now { epoch, health } = self.life.now();
-        if let Some(why) = self.function().failure(dev, health == Health::Up)? {
+        if let Some(why) = self.function.failure(dev, health == Health::Up)? {
             self.life.fail_in(epoch, why);
         }
         Ok(())
@@ -152,11 +148,6 @@ impl Device {
         self.life.wait_until_quiet(epoch);
     }
 
-    /// What a shutdown takes the device from.
-    pub(crate) fn clients(&self) -> &Clients {
-        &self.clients
-    }
-
     /// How interrupts are moderated. Sleeps.
     pub(crate) fn mode(&self) -> Mode {
         self.moderation.mode()
@@ -169,6 +160,6 @@ impl Device {
     /// Those of the commands. The new mode stays set, and the sampler retries.
     pub(crate) fn moderate(&self, pass: &Pass<'_>, mode: Mode) -> Result {
         self.moderation
-            .set(pass, self.admin(), self.eqs().polls(), mode)
+            .set(pass, &self.admin, self.eqs.polls(), mode)
     }
 }

@@ -174,7 +174,7 @@ impl Choice {
                 },
             };
             match admin.execute(pass, modify) {
-                Ok(_) => eq.handler().set_moderation(setting),
+                Ok(()) => eq.handler().set_moderation(setting),
                 Err(error) => result = result.and(Err(error)),
             }
         }

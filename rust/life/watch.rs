@@ -21,15 +21,7 @@ use kernel::{
 };
 
 /// The watchdog's view of the device.
-pub(crate) struct Watch {
-    device: Arc<Device>,
-}
-
-impl Watch {
-    pub(crate) fn new(device: Arc<Device>) -> Self {
-        Self { device }
-    }
-}
+pub(crate) struct Watch(pub(crate) Arc<Device>);
 
 /// Interval of the check, in milliseconds.
 pub(crate) const WATCH: Msecs = 1000;
@@ -43,28 +35,28 @@ impl Check for Watch {
 
 impl Watch {
     fn look(&self) {
-        let device = &*self.device;
-        let function = device.function();
-        for eq in device.eqs().polls() {
-            if device.eqs().is_overdue(eq.handler()) {
+        let device = &*self.0;
+        let function = &device.function;
+        for eq in device.eqs.polls() {
+            if device.eqs.is_overdue(eq.handler()) {
                 let (_, lost) = eq.handler().interrupts();
                 // Rate limit: an EQ may lose every interrupt.
                 if lost.is_power_of_two() {
-                    let index = eq.handler().index();
+                    let index = eq.handler().index;
                     dev_warn!(function.device(), "EQ {index}: lost interrupt ({lost})\n");
                 }
                 eq.schedule();
             }
         }
         if device.health() == Health::Up {
-            if let Ok(pass) = function.gate().enter() {
+            if let Ok(pass) = function.gate.enter() {
                 let _: Result = device.look(pass.dev());
             }
         }
         let Some(failed) = device.life.change(Lifecycle::look) else {
             return;
         };
-        device.admin().abandon();
+        device.admin.abandon();
         if let Some(task) = failed.announce {
             device.execute(task, None);
         }
@@ -115,6 +107,6 @@ impl Check for Sampler {
         };
         device
             .moderation
-            .sample(&pass, device.admin(), device.eqs().polls())
+            .sample(&pass, &device.admin, device.eqs.polls())
     }
 }

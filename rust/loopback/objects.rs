@@ -23,7 +23,6 @@ use crate::{
             Destroy,
             Modify,
             Mr,
-            Pd,
             Qp, //
         },
         qp::{
@@ -38,8 +37,8 @@ use kernel::prelude::*;
 
 /// A region and its memory.
 pub(super) struct Region {
-    key: Number,
-    memory: Ring,
+    pub(super) key: Number,
+    pub(super) memory: Ring,
 }
 
 impl Region {
@@ -59,26 +58,6 @@ impl Region {
         };
         let (key, memory) = admin.create(pass, Create::<Mr>(context), memory)?;
         Ok(Self { key, memory })
-    }
-
-    /// Its key.
-    pub(super) fn key(&self) -> Number {
-        self.key
-    }
-
-    /// Its memory.
-    pub(super) fn memory(&self) -> &Ring {
-        &self.memory
-    }
-
-    /// Destroys region `key`. On return the device no longer accesses its memory. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// Those of the command. The device is then fatal, and the memory must stay until a reset.
-    pub(super) fn destroy(admin: &Admin, pass: &Pass<'_>, key: Number) -> Result {
-        admin.execute(pass, Destroy::<Mr>::new(key))?;
-        Ok(())
     }
 }
 
@@ -163,23 +142,4 @@ impl Pair {
         };
         admin.execute(pass, modify).map(drop)
     }
-}
-
-/// Makes a protection domain. Sleeps.
-///
-/// # Errors
-///
-/// Those of the command.
-pub(super) fn alloc_pd(admin: &Admin, pass: &Pass<'_>) -> Result<Number> {
-    admin.execute(pass, Create::<Pd>(()))
-}
-
-/// Destroys a protection domain. Sleeps.
-///
-/// # Errors
-///
-/// Those of the command; `EBUSY` if something belongs to it.
-pub(super) fn dealloc_pd(admin: &Admin, pass: &Pass<'_>, pd: Number) -> Result {
-    admin.execute(pass, Destroy::<Pd>::new(pd))?;
-    Ok(())
 }

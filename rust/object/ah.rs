@@ -88,7 +88,7 @@ pub(super) fn set_gid(registered: &Registered, index: u16, gid: Gid) -> Result {
     let pass = registered.enter()?;
     registered
         .device
-        .admin()
+        .admin
         .execute(&pass, SetGid { index, gid })
 }
 

@@ -42,7 +42,8 @@ pub(super) struct UserBuffer {
     root: Option<Coherent>,
     leaves: KVVec<Coherent>,
     mapped: Mapped,
-    list: BufferList,
+    /// For the device.
+    pub(super) list: BufferList,
 }
 
 impl UserBuffer {
@@ -119,11 +120,6 @@ impl UserBuffer {
             self.leaves.push(leaf, GFP_KERNEL_ACCOUNT)?;
         }
         Ok(())
-    }
-
-    /// The list, for the device.
-    pub(super) fn list(&self) -> BufferList {
-        self.list
     }
 
     /// Pages that are pinned.

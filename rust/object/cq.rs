@@ -136,7 +136,7 @@ impl Cq {
                 let context = CqContext {
                     page: process.page(),
                     log_depth: depth.log2(),
-                    buffer: ring.list(),
+                    buffer: ring.list,
                     ..CqContext::default()
                 };
                 device.create_cq(pass, vector, context, ring, events, handler)
@@ -170,10 +170,10 @@ impl Cq {
         let context = ring.context();
         let (number, ring) =
             device.create_cq(&pass, vector, context, ring, events, armed.clone())?;
-        let (function, lease) = (device.function().clone(), pass.lease());
+        let (function, lease) = (device.function.clone(), pass.lease());
         let name = (number, registered.epoch);
         let queue = UlpCq::new(function, name, ring.clone(), armed, lease)
-            .and_then(|queue| device.clients().admit(queue));
+            .and_then(|queue| device.clients.admit(queue));
         match queue {
             Ok(queue) => {
                 let cq = Self {
@@ -185,7 +185,7 @@ impl Cq {
             }
             Err(error) => {
                 if device.destroy_cq(&pass, vector, number).is_err() {
-                    device.admin().leak(ring);
+                    device.admin.leak(ring);
                 }
                 Err(error)
             }
@@ -221,7 +221,7 @@ impl cq::Operations<Verbs> for Cq {
             let memory = UserBuffer::new(&pass, memory, device.limits())?;
             let context = CqContext {
                 log_depth: depth.log2(),
-                buffer: memory.list(),
+                buffer: memory.list,
                 ..CqContext::default()
             };
             let number = self.number;

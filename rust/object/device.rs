@@ -130,7 +130,7 @@ impl rdma::Driver for Verbs {
         let pass = registered.enter()?;
         let counters = registered
             .device
-            .admin()
+            .admin
             .execute(&pass, command::QueryCounters)?;
         for (value, counter) in values.iter_mut().zip(counters) {
             *value = counter;
@@ -168,7 +168,7 @@ impl RdmaDevice {
             }),
             GFP_KERNEL,
         )?;
-        device.clients().admit(this)
+        device.clients.admit(this)
     }
 
     /// Registers it with the RDMA core, if the function is up. If that fails meanwhile, a kernel ULP
@@ -216,12 +216,6 @@ impl RdmaDevice {
             dev_err!(pdev, "no RDMA device: {error:?}; will try again\n");
         }
         self.device.fail(Failure::BringUp);
-    }
-
-    /// Unregisters it for good. Sleeps.
-    pub(crate) fn leave(&self) {
-        self.lost(Lost::Gone);
-        self.device.clients().dismiss(self);
     }
 }
 

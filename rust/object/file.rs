@@ -116,7 +116,7 @@ impl<P, U> Owner<P, U> {
     /// Those of [`Self::enter`] and of the command.
     pub(super) fn execute<C: Command>(&self, command: C) -> Result<C::Reply> {
         let pass = self.enter()?;
-        self.device().admin().execute(&pass, command)
+        self.device().admin.execute(&pass, command)
     }
 
     /// What the file of a process has of it.
@@ -198,7 +198,7 @@ impl Process {
             epoch,
         } = registered;
         let epoch = *epoch;
-        if !device.function().is_in_place() {
+        if !device.function.in_place {
             return Err(EOPNOTSUPP);
         }
         let opener = Kuid::current_euid();
@@ -219,7 +219,7 @@ impl Process {
             }),
             GFP_KERNEL_ACCOUNT,
         )?;
-        device.clients().admit(this)
+        device.clients.admit(this)
     }
 
     /// The number of its doorbell page; 0 is the driver's.
@@ -292,7 +292,7 @@ impl Process {
     /// is quiet.
     fn keep_stray(&self, memory: UserBuffer) {
         warn_on!(true);
-        self.device.admin().leak(memory);
+        self.device.admin.leak(memory);
     }
 
     /// Whether the device has regions of so many bytes.
@@ -379,7 +379,7 @@ impl Process {
         };
         if ended.is_err() && !objects.unmapped {
             // Under the lock: a shutdown frees what is kept after it has called `unmap`.
-            self.device.admin().leak(object);
+            self.device.admin.leak(object);
             return;
         }
         drop(objects);
@@ -394,7 +394,7 @@ impl Process {
     pub(super) fn destroy_region(&self, number: Number) -> Result {
         self.attempt(Kind::Mr, |pass| {
             let destroy = command::Destroy::<command::Mr>::new(number);
-            self.device.admin().execute(pass, destroy).map(drop)
+            self.device.admin.execute(pass, destroy)
         })
     }
 
@@ -444,11 +444,11 @@ impl context::Operations<Verbs> for Arc<Process> {
 
     fn doorbells(&self, map: impl FnOnce(Frame) -> Result) -> Result {
         let _pass = self.enter()?;
-        map(self.device.function().page_frame(self.page.number)?)
+        map(self.device.function.page_frame(self.page.number)?)
     }
 
     fn close(self) {
-        self.device.clients().dismiss(&*self);
+        self.device.clients.dismiss(&*self);
     }
 }
 

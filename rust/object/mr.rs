@@ -95,10 +95,10 @@ impl mr::Operations<Verbs> for Mr {
                     pd: pd.number,
                     access: rights,
                     addr: request.iova,
-                    buffer: memory.list(),
+                    buffer: memory.list,
                     ..MrContext::default()
                 });
-                device.admin().create(pass, create, memory)
+                device.admin.create(pass, create, memory)
             },
             |number, memory| ObjectMemory::Mr {
                 number,
@@ -160,11 +160,14 @@ impl mr::Operations<Verbs> for Mr {
                 pd: pd.unwrap_or_default(),
                 access: wanted.unwrap_or_default(),
                 addr: change.memory.map_or(0, |(_, _, iova)| iova),
-                buffer: memory.as_ref().map(UserBuffer::list).unwrap_or_default(),
+                buffer: memory
+                    .as_ref()
+                    .map(|memory| memory.list)
+                    .unwrap_or_default(),
                 ..MrContext::default()
             },
         };
-        let (_, memory) = device.admin().create(&pass, modify, memory)?;
+        let ((), memory) = device.admin.create(&pass, modify, memory)?;
         let before = process.change_region(&pass, place, (pd, wanted), memory);
         // The device has ended its last access to it.
         drop(before);
@@ -183,7 +186,7 @@ impl mr::Operations<Verbs> for Mr {
             }
             Owner::Ulp(registered, ()) => ulp::end(registered, |pass| {
                 let destroy = command::Destroy::<command::Mr>::new(self.number);
-                registered.device.admin().execute(pass, destroy).map(drop)
+                registered.device.admin.execute(pass, destroy)
             }),
         }
         Ok(())

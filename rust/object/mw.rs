@@ -54,9 +54,8 @@ impl mw::Operations<Verbs> for Mw {
             },
             ..MwContext::default()
         });
-        let number = process.charged(Kind::Mw, |pass| {
-            process.device.admin().execute(pass, create)
-        })?;
+        let number =
+            process.charged(Kind::Mw, |pass| process.device.admin.execute(pass, create))?;
         let mw = Self {
             process: process.clone(),
             number,
@@ -68,7 +67,7 @@ impl mw::Operations<Verbs> for Mw {
     fn dealloc(self) {
         self.process.end(Kind::Mw, None, |pass| {
             let destroy = command::Destroy::<command::Mw>::new(self.number);
-            self.process.device.admin().execute(pass, destroy).map(drop)
+            self.process.device.admin.execute(pass, destroy)
         });
     }
 }

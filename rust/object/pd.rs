@@ -33,9 +33,8 @@ impl pd::Operations<Verbs> for Pd {
         match caller {
             Caller::Process(process, udata) => {
                 let reply = udata.without_request()?;
-                let number = process.charged(Kind::Pd, |pass| {
-                    process.device.admin().execute(pass, create)
-                })?;
+                let number =
+                    process.charged(Kind::Pd, |pass| process.device.admin.execute(pass, create))?;
                 let owner = Owner::Process(process.clone(), ());
                 answered(
                     Self { owner, number },
@@ -54,8 +53,7 @@ impl pd::Operations<Verbs> for Pd {
     fn dealloc(self) {
         let destroy = |pass: &Pass<'_>| {
             let destroy = command::Destroy::<command::Pd>::new(self.number);
-            let admin = self.owner.device().admin();
-            admin.execute(pass, destroy).map(drop)
+            self.owner.device().admin.execute(pass, destroy)
         };
         match &self.owner {
             Owner::Process(process, ()) => {

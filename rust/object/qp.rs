@@ -332,8 +332,8 @@ impl Qp {
                     log_rq: rq_depth.map_or(0, Depth::log2),
                     // CAST: Checked above.
                     rq_stride: asked.rq_stride as u8,
-                    sq: sq.list(),
-                    rq: rq.as_ref().map(UserBuffer::list).unwrap_or_default(),
+                    sq: sq.list,
+                    rq: rq.as_ref().map(|rq| rq.list).unwrap_or_default(),
                     ..context(device, pd, cqs, &request)
                 });
                 device.create_reporting(pass, create, (sq, rq), events)
@@ -369,10 +369,10 @@ impl Qp {
         let context = rings.context(context(device, pd, cqs, &request));
         let create = command::Create::<command::Qp>(context);
         let (number, rings) = device.create_reporting(&pass, create, rings, events.clone())?;
-        let (function, lease) = (device.function().clone(), pass.lease());
+        let (function, lease) = (device.function.clone(), pass.lease());
         let (name, cqs) = ((number, epoch), (send, recv));
         let queue = UlpQp::new(function, name, &rings, shape, cqs, events, lease);
-        match queue.and_then(|queue| device.clients().admit(queue)) {
+        match queue.and_then(|queue| device.clients.admit(queue)) {
             Ok(queue) => {
                 let joined = queue.join(rooms);
                 let owner = Owner::Ulp(registered.clone(), queue);
@@ -384,7 +384,7 @@ impl Qp {
             Err(error) => {
                 let destroyed = device.destroy_reporting::<command::Qp>(&pass, number);
                 if destroyed.is_err() {
-                    device.admin().leak(rings);
+                    device.admin.leak(rings);
                 }
                 Err(error)
             }
@@ -398,7 +398,7 @@ impl Qp {
             number: self.number,
             gid: ah::context(group),
         };
-        match self.owner.device().admin().execute(pass, attach) {
+        match self.owner.device().admin.execute(pass, attach) {
             Err(error) if error == EBUSY => Ok(()),
             done => done,
         }
@@ -410,7 +410,7 @@ impl Qp {
             number: self.number,
             gid: ah::context(group),
         };
-        match self.owner.device().admin().execute(pass, detach) {
+        match self.owner.device().admin.execute(pass, detach) {
             Err(error) if error == ENOENT => Ok(()),
             done => done,
         }
@@ -508,11 +508,7 @@ impl qp::Operations<Verbs> for Qp {
 
     fn destroy(self) {
         let device = self.owner.device();
-        let destroy = |pass: &Pass<'_>| {
-            device
-                .destroy_reporting::<command::Qp>(pass, self.number)
-                .map(drop)
-        };
+        let destroy = |pass: &Pass<'_>| device.destroy_reporting::<command::Qp>(pass, self.number);
         match &self.owner {
             Owner::Process(process, place) => process.end(Kind::Qp, Some(*place), destroy),
             Owner::Ulp(registered, queue) => {

@@ -207,7 +207,7 @@ impl Quotas {
     pub(super) fn settle(&self, pass: &Pass<'_>, page: u16) -> Result {
         let mark = self.shares().mark(page);
         if let Some(mark) = mark {
-            let kept = self.device.admin().execute(pass, QueryPage(page))?;
+            let kept = self.device.admin.execute(pass, QueryPage(page))?;
             self.shares().settle(page, mark, &kept);
         }
         Ok(())

@@ -108,7 +108,7 @@ impl srq::Operations<Verbs> for Srq {
                     log_depth: depth.log2(),
                     // CAST: Checked above.
                     stride: asked.stride as u8,
-                    buffer: ring.list(),
+                    buffer: ring.list,
                     ..SrqContext::default()
                 });
                 device.create_reporting(pass, create, ring, events)
@@ -148,7 +148,7 @@ impl srq::Operations<Verbs> for Srq {
             // It has no answer of the driver.
             let _reply = udata.without_request()?;
             let pass = process.enter()?;
-            return device.admin().execute(&pass, modify).map(drop);
+            return device.admin.execute(&pass, modify);
         };
         let (asked, _reply): (qpair_ureq_modify_srq, _) = udata.read(24)?;
         let limits = device.limits();
@@ -163,8 +163,8 @@ impl srq::Operations<Verbs> for Srq {
             let memory = UserBuffer::new(&pass, memory, limits)?;
             modify.mask |= srq_mask::RING;
             modify.context.log_depth = depth.log2();
-            modify.context.buffer = memory.list();
-            let (_, before) = device.resize(&pass, modify, memory, |memory| {
+            modify.context.buffer = memory.list;
+            let ((), before) = device.resize(&pass, modify, memory, |memory| {
                 self.max_wr.store(depth.entries(), Relaxed);
                 process.replace_ring(&pass, self.place, memory)
             })?;
@@ -178,7 +178,7 @@ impl srq::Operations<Verbs> for Srq {
     fn query(&self) -> Result<(SrqRequest, u32)> {
         let pass = self.process.enter()?;
         let query = command::Query::<command::Srq>::new(self.number);
-        let now = self.process.device.admin().execute(&pass, query)?;
+        let now = self.process.device.admin.execute(&pass, query)?;
         let request = SrqRequest {
             max_wr: self.max_wr.load(Relaxed),
             max_sge: self.max_sge,
@@ -189,10 +189,8 @@ impl srq::Operations<Verbs> for Srq {
     fn destroy(self) {
         let process = &self.process;
         process.end(Kind::Srq, Some(self.place), |pass| {
-            process
-                .device
-                .destroy_reporting::<command::Srq>(pass, self.number)
-                .map(drop)
+            let device = &process.device;
+            device.destroy_reporting::<command::Srq>(pass, self.number)
         });
     }
 }

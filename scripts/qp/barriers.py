@@ -22,8 +22,8 @@ from qp import base
 POINTS = {
     "EQ: owner word before the entry's body": (r"eq::Eq as .*Handler>::poll$", r"", "dma_rmb", 1),
     "EQ: entries before the head": (r"Poller<.*Ring>>::publish", r"", "dma_mb", 1),
-    "CQ: owner word before the entry's body": (r"KernelCq>::consume$", r"", "dma_rmb", 1),
-    "CQ: entries before the head": (r"KernelCq>::publish$", r"", "dma_mb", 1),
+    "CQ: owner word before the entry's body": (r"PolledCq>::consume$", r"", "dma_rmb", 1),
+    "CQ: entries before the head": (r"PolledCq>::publish$", r"", "dma_mb", 1),
     "SQ and RQ: entries before the tail": (r"Queues>::ring$", r"", "dma_wmb", 2),
     "commands: completion before the context": (
         # Unregistering an RDMA device waits as well.

@@ -273,7 +273,7 @@ class Judges(unittest.TestCase):
         below = """\
 //! [`Device`](crate::life::device::Device) is in a comment.
 use super::{
-    cq::{Body, KernelCq}, //
+    cq::{Body, PolledCq}, //
     qp,
 };
 pub(crate) use crate::{abi::Number, queue::{index::{Depth, Index as At}, poll::*}, kernel, LocalModule};
@@ -350,8 +350,8 @@ pub use crate::cq::Cq;
         functions = {
             "<<qpair::hw::eq::Eq as qpair::kernel::poller::Handler>::poll>": ["dma_rmb"],
             "<<qpair::queue::poll::Poller<qpair::hw::ring::Ring>>::publish::<<qpair::hw::eq::Eq>::run::{closure#0}>>": ["dma_mb"],
-            "<<qpair::hw::cq::KernelCq>::consume>": ["dma_rmb"],
-            "<<qpair::hw::cq::KernelCq>::publish>": ["dma_mb"],
+            "<<qpair::hw::cq::PolledCq>::consume>": ["dma_rmb"],
+            "<<qpair::hw::cq::PolledCq>::publish>": ["dma_mb"],
             "<<qpair::hw::cq::Queues>::ring>": ["dma_wmb", "dma_wmb"],
             "<<qpair::hw::admin::Admin>::execute::<qpair::hw::command::QueryCounters>>": ["dma_rmb"],
             # A command that was inlined into its caller.

@@ -179,7 +179,7 @@ impl<Q: Completes> UlpCq<Q> {
         let inner = CqInner {
             consumer: Some(consumer),
             source: Source::Device(lease),
-            qps: Table::new(function.limits().qp)?,
+            qps: Table::new(function.limits.qp)?,
             taken: 0,
         };
         Arc::pin_init(
