@@ -30,7 +30,7 @@ use crate::{
 };
 use core::pin::Pin;
 use kernel::{
-    debugfs::File,
+    debugfs::Scope,
     fmt,
     prelude::*,
     str::CString,
@@ -45,65 +45,34 @@ use kernel::{
 };
 
 /// The files of a device. The drop removes them, and waits for readers and writers.
-#[pin_data]
-pub(crate) struct Files {
-    #[pin]
-    eqs: File<Arc<Device>>,
-    #[pin]
-    clients: File<Arc<Device>>,
-    #[pin]
-    live: File<Arc<Device>>,
-    #[pin]
-    device: File<Arc<Device>>,
-    #[pin]
-    events: File<Arc<Device>>,
-    #[pin]
-    completions: File<Arc<Device>>,
-    #[pin]
-    budget: File<Arc<Device>>,
-    #[pin]
-    policy: File<Arc<Device>>,
-    #[pin]
-    moderation: File<Arc<Device>>,
-    #[pin]
-    loopback: File<Arc<Loopback>>,
+pub(crate) type Files = Scope<(Arc<Device>, Arc<Loopback>)>;
+
+/// Makes the files of `device`. Sleeps.
+///
+/// # Errors
+///
+/// `ENOMEM`. Missing debugfs is not an error.
+pub(crate) fn files(device: Arc<Device>, loopback: Arc<Loopback>) -> Result<Pin<KBox<Files>>> {
+    let name = CString::try_from_fmt(fmt!("{}", device.function.device().name()))?;
+    let root = Root::dir()?;
+    let data = Ok::<_, Error>((device, loopback));
+    let files = root.scope(data, &name, |(device, loopback), dir| {
+        let device = &**device;
+        dir.read_callback_file(c"eqs", device, &show_eqs);
+        dir.read_callback_file(c"clients", device, &show_clients);
+        dir.read_callback_file(c"live", device, &live::show);
+        dir.read_callback_file(c"device", device, &show_device);
+        dir.read_write_callback_file(c"events", device, &show_events, &set_events);
+        dir.read_write_callback_file(c"completions", device, &show_completions, &set_completions);
+        dir.read_write_callback_file(c"budget", device, &show_budget, &set_budget);
+        dir.read_write_callback_file(c"policy", device, &show_policy, &set_policy);
+        dir.read_write_callback_file(c"moderation", device, &show_moderation, &set_moderation);
+        dir.read_write_callback_file(c"loopback", &**loopback, &Loopback::read, &Loopback::write);
+    });
+    KBox::pin_init(files, GFP_KERNEL)
 }
 
-impl Files {
-    /// Makes the files of `device`. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// `ENOMEM`. Missing debugfs is not an error.
-    pub(crate) fn new(device: &Arc<Device>, loopback: Arc<Loopback>) -> Result<Pin<KBox<Self>>> {
-        let name = CString::try_from_fmt(fmt!("{}", device.function.device().name()))?;
-        let dir = Root::subdir(&name);
-        let of = || device.clone();
-        KBox::try_pin_init(
-            try_pin_init!(Self {
-                eqs <- dir.read_callback_file(c"eqs", of(), &show_eqs),
-                clients <- dir.read_callback_file(c"clients", of(), &show_clients),
-                live <- dir.read_callback_file(c"live", of(), &live::show),
-                device <- dir.read_callback_file(c"device", of(), &show_device),
-                events <- dir.read_write_callback_file(
-                    c"events", of(), &show_events, &set_events),
-                completions <- dir.read_write_callback_file(
-                    c"completions", of(), &show_completions, &set_completions),
-                budget <- dir.read_write_callback_file(
-                    c"budget", of(), &show_budget, &set_budget),
-                policy <- dir.read_write_callback_file(
-                    c"policy", of(), &show_policy, &set_policy),
-                moderation <- dir.read_write_callback_file(
-                    c"moderation", of(), &show_moderation, &set_moderation),
-                loopback <- dir.read_write_callback_file(
-                    c"loopback", loopback, &show_loopback, &set_loopback),
-            }? Error),
-            GFP_KERNEL,
-        )
-    }
-}
-
-fn show_eqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn show_eqs(device: &Device, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(
         f,
         "eq number depth head interrupts lost polls again events completions arms deferred heads \
@@ -143,7 +112,7 @@ fn show_eqs(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-fn show_clients(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn show_clients(device: &Device, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut result = Ok(());
     device.clients.for_each(|client| {
         if result.is_ok() {
@@ -153,7 +122,7 @@ fn show_clients(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result
     result
 }
 
-fn show_device(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn show_device(device: &Device, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (commands, refused) = device.admin.counts();
     writeln!(f, "name qpair{}", device.index())?;
     writeln!(f, "health {:?}", device.health())?;
@@ -193,10 +162,10 @@ fn set(
 
 macro_rules! knobs {
     ($($knob:ident: $show:ident, $set:ident, $range:expr;)*) => { $(
-        fn $show(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fn $show(device: &Device, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             writeln!(f, "{}", device.knobs.$knob.load(Relaxed))
         }
-        fn $set(device: &Arc<Device>, reader: &mut UserSliceReader) -> Result {
+        fn $set(device: &Device, reader: &mut UserSliceReader) -> Result {
             set(&device.knobs.$knob, reader, $range)
         }
     )* };
@@ -208,21 +177,13 @@ knobs! {
     policy: show_policy, set_policy, 0..=1;
 }
 
-fn show_moderation(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn show_moderation(device: &Device, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "{}", device.mode())
 }
 
-fn set_moderation(device: &Arc<Device>, reader: &mut UserSliceReader) -> Result {
+fn set_moderation(device: &Device, reader: &mut UserSliceReader) -> Result {
     let mut buffer = [0; 64];
     let mode = written(reader, &mut buffer)?.parse()?;
     let pass = device.enter(device.epoch())?;
     device.moderate(&pass, mode)
-}
-
-fn show_loopback(loopback: &Arc<Loopback>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    loopback.read(f)
-}
-
-fn set_loopback(loopback: &Arc<Loopback>, reader: &mut UserSliceReader) -> Result {
-    loopback.write(reader)
 }

@@ -7,7 +7,10 @@
 
 use crate::{
     abi,
-    debugfs::Files,
+    debugfs::{
+        self,
+        Files, //
+    },
     hw::{
         device::Hardware,
         eq::Eq,
@@ -209,7 +212,7 @@ impl<'bound> Data<'bound> {
         let sampler = Watchdog::new(SAMPLE, Sampler(device.clone()));
         let sampler = KBox::pin_init(sampler, GFP_KERNEL)?;
         let loopback = Admitted(Loopback::new(&device)?, device.clone());
-        let files = Files::new(&device, loopback.0.clone())?;
+        let files = debugfs::files(device.clone(), loopback.0.clone())?;
         Self::announce(pdev, &device);
         let verbs = Admitted(RdmaDevice::new(&device)?, device);
         if let Err(error) = verbs.0.register(pdev) {

@@ -36,13 +36,12 @@ use crate::{
 };
 use core::pin::Pin;
 use kernel::{
-    debugfs::File,
+    debugfs::Scope,
     device::{
         Bound,
         Core, //
     },
     driver::Registration,
-    fmt,
     new_mutex,
     pci,
     prelude::*,
@@ -51,7 +50,6 @@ use kernel::{
         Arc,
         Mutex, //
     },
-    uaccess::UserSliceReader,
     InPlaceModule,
     ThisModule, //
 };
@@ -165,46 +163,23 @@ impl Drop for Running<'_> {
 }
 
 /// The debugfs files of the function. The drop removes them, and waits for readers and writers.
-#[pin_data]
-struct Files {
-    #[pin]
-    loopback: File<Arc<Client>>,
-    #[pin]
-    pairs: File<Arc<Client>>,
-}
-
-impl Files {
-    fn new(stream: &Stream) -> Result<Pin<KBox<Self>>> {
-        let name = CString::try_from_fmt(fmt!("{}", stream.function.gate().device().name()))?;
-        let dir = Root::subdir(&name);
-        let of = || stream.client.clone();
-        KBox::try_pin_init(
-            try_pin_init!(Self {
-                loopback <- dir.read_write_callback_file(c"loopback", of(), &show, &write),
-                pairs <- dir.read_callback_file(c"pairs", of(), &show_pairs),
-            }? Error),
-            GFP_KERNEL,
-        )
-    }
-}
-
-fn show(client: &Arc<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    client.read(f)
-}
-
-fn write(client: &Arc<Client>, reader: &mut UserSliceReader) -> Result {
-    client.write(reader)
-}
-
-fn show_pairs(client: &Arc<Client>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    client.show_pairs(f)
+fn files(stream: &Stream) -> Result<Pin<KBox<Scope<Arc<Client>>>>> {
+    let name = CString::try_from_fmt(fmt!("{}", stream.function.gate().device().name()))?;
+    let root = Root::dir()?;
+    let client = Ok::<_, Error>(stream.client.clone());
+    let files = root.scope(client, &name, |client: &Arc<Client>, dir| {
+        let client = &**client;
+        dir.read_write_callback_file(c"loopback", client, &Client::read, &Client::write);
+        dir.read_callback_file(c"pairs", client, &Client::show_pairs);
+    });
+    KBox::pin_init(files, GFP_KERNEL)
 }
 
 /// The state while the driver is bound. Field order is teardown order.
 pub(crate) struct Data<'bound> {
     /// First: the shutdown ends a run that a task waits for.
     running: Running<'bound>,
-    _files: Pin<KBox<Files>>,
+    _files: Pin<KBox<Scope<Arc<Client>>>>,
     watchdog: Pin<KBox<Watchdog<Watch>>>,
     _irqs: KVec<Irq<Pair>>,
     _enabled: Enabled<'bound>,
@@ -247,7 +222,7 @@ impl<'bound> Data<'bound> {
         let running = Running { stream, pdev };
         // It was reset, so it has no addresses of earlier use.
         crate::kernel::pci::set_master(pdev);
-        let files = Files::new(&running.stream)?;
+        let files = files(&running.stream)?;
         dev_info!(pdev, "qpair-stream: {count} pairs of channels\n");
         Ok(Self {
             running,

@@ -13,105 +13,92 @@
 use crate::{
     abi::Number,
     hw::{
-        admin::Admin,
         command::{
             self,
+            Object,
             Query, //
         },
         eq::Live, //
     },
-    kernel::gate::Pass,
     life::device::Device, //
 };
 use kernel::{
     fmt,
-    prelude::*,
-    sync::Arc, //
+    prelude::*, //
 };
 
 /// Numbers that are copied while a poll is paused.
 const BATCH: usize = 64;
 
 /// A read of the file: a command for each queue, in turn.
-pub(super) fn show(device: &Arc<Device>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+pub(super) fn show(device: &Device, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut numbers = KVec::with_capacity(BATCH, GFP_KERNEL).map_err(|_| fmt::Error)?;
     for eq in device.eqs.polls() {
         let number = eq.handler().number();
-        with(device, |admin, pass| {
-            // EQ 0, which was set up by registers, can be queried as well.
-            admin
-                .execute(pass, Query::<command::Eq>::new(number))
-                .map(|eq| {
-                    writeln!(
-                        f,
-                        "eq number={} vector={} depth={} producer={} consumer={} \
-                         moderation-count={} moderation-usecs={}",
-                        number.raw(),
-                        eq.vector,
-                        1u64.wrapping_shl(eq.log_depth.into()),
-                        eq.producer,
-                        eq.consumer,
-                        eq.moderation_count,
-                        eq.moderation_usecs
-                    )
-                })
+        // EQ 0, which was set up by registers, can be queried as well.
+        with::<command::Eq>(device, number, |eq| {
+            writeln!(
+                f,
+                "eq number={} vector={} depth={} producer={} consumer={} moderation-count={} \
+                 moderation-usecs={}",
+                number.raw(),
+                eq.vector,
+                1u64.wrapping_shl(eq.log_depth.into()),
+                eq.producer,
+                eq.consumer,
+                eq.moderation_count,
+                eq.moderation_usecs
+            )
         })?;
     }
     let cqs = |live: &Live, at, numbers: &mut _| live.nth_cqs(at, numbers);
     each(device, &mut numbers, cqs, |number| {
-        with(device, |admin, pass| {
-            admin
-                .execute(pass, Query::<command::Cq>::new(number))
-                .map(|cq| {
-                    writeln!(
-                        f,
-                        "cq number={} page={} eq={} depth={} producer={} consumer={}",
-                        number.raw(),
-                        cq.page,
-                        cq.eq.raw(),
-                        1u64.wrapping_shl(cq.log_depth.into()),
-                        cq.producer,
-                        cq.consumer
-                    )
-                })
+        with::<command::Cq>(device, number, |cq| {
+            writeln!(
+                f,
+                "cq number={} page={} eq={} depth={} producer={} consumer={}",
+                number.raw(),
+                cq.page,
+                cq.eq.raw(),
+                1u64.wrapping_shl(cq.log_depth.into()),
+                cq.producer,
+                cq.consumer
+            )
         })
     })?;
     let qps = |live: &Live, at, numbers: &mut _| live.nth_qps(at, numbers);
     each(device, &mut numbers, qps, |number| {
-        with(device, |admin, pass| {
-            admin
-                .execute(pass, Query::<command::Qp>::new(number))
-                .map(|qp| {
-                    writeln!(
-                        f,
-                        "qp number={} page={} state={} send-cq={} recv-cq={} sq-depth={} \
-                         sq-producer={} sq-consumer={} rq-depth={} rq-producer={} rq-consumer={}",
-                        number.raw(),
-                        qp.page,
-                        qp.state,
-                        qp.send_cq.raw(),
-                        qp.recv_cq.raw(),
-                        1u64.wrapping_shl(qp.log_sq.into()),
-                        qp.sq_producer,
-                        qp.sq_consumer,
-                        1u64.wrapping_shl(qp.log_rq.into()),
-                        qp.rq_producer,
-                        qp.rq_consumer
-                    )
-                })
+        with::<command::Qp>(device, number, |qp| {
+            writeln!(
+                f,
+                "qp number={} page={} state={} send-cq={} recv-cq={} sq-depth={} sq-producer={} \
+                 sq-consumer={} rq-depth={} rq-producer={} rq-consumer={}",
+                number.raw(),
+                qp.page,
+                qp.state,
+                qp.send_cq.raw(),
+                qp.recv_cq.raw(),
+                1u64.wrapping_shl(qp.log_sq.into()),
+                qp.sq_producer,
+                qp.sq_consumer,
+                1u64.wrapping_shl(qp.log_rq.into()),
+                qp.rq_producer,
+                qp.rq_consumer
+            )
         })
     })
 }
 
-/// Queries the device. Prints nothing if the object or the device is gone.
-fn with(
+/// Queries object `number`, and prints its line by `tell`. Prints nothing if the object or the device
+/// is gone.
+fn with<O: Object>(
     device: &Device,
-    ask: impl FnOnce(&Admin, &Pass<'_>) -> Result<fmt::Result>,
+    number: Number,
+    tell: impl FnOnce(O::Context) -> fmt::Result,
 ) -> fmt::Result {
-    let answer = device
-        .enter(device.epoch())
-        .and_then(|pass| ask(&device.admin, &pass));
-    answer.unwrap_or(Ok(()))
+    let pass = device.enter(device.epoch());
+    let query = |pass| device.admin.execute(&pass, Query::<O>::new(number));
+    pass.and_then(query).map_or(Ok(()), tell)
 }
 
 /// Calls `tell` for all numbers that `nth` returns for all EQs, with the polls running.

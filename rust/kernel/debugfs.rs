@@ -48,14 +48,16 @@ impl Root {
         Ok(Self(()))
     }
 
-    /// Makes a directory in it. Without the module's directory, one at the top. Process context.
-    pub fn subdir(name: &CStr) -> Dir {
-        if STAGE.load(Acquire) == READY {
-            if let Some(dir) = &*ROOT.lock() {
-                return dir.subdir(name);
-            }
+    /// The directory. Process context.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` before [`Self::new`], and once the module's value is dropped.
+    pub fn dir() -> Result<Dir> {
+        if STAGE.load(Acquire) != READY {
+            return Err(ENODEV);
         }
-        Dir::new(name)
+        ROOT.lock().clone().ok_or(ENODEV)
     }
 }
 
