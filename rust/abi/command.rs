@@ -137,7 +137,7 @@ layout! {
 }
 
 layout! {
-    /// An event queue's context.
+    /// The context of an EQ: input of CREATE and MODIFY, output of QUERY.
     pub struct EqContext: 8 {
         /// The MSI-X vector of its interrupt.
         vector: u16 = 0 @ 0,
@@ -158,7 +158,7 @@ layout! {
 }
 
 layout! {
-    /// A completion queue's context.
+    /// The context of a CQ: input of CREATE and MODIFY, output of QUERY.
     pub struct CqContext: 8 {
         /// The EQ that it reports to.
         eq: Number = 0 @ 0,
@@ -188,7 +188,7 @@ pub mod cq_flags {
 }
 
 layout! {
-    /// A queue pair's context.
+    /// The context of a queue pair: input of CREATE and MODIFY, output of QUERY.
     pub struct QpContext: 16 {
         /// The domain whose regions it may name.
         pd: Number = 0 @ 0,
@@ -414,7 +414,7 @@ pub mod mr_mask {
 }
 
 layout! {
-    /// A memory window's context.
+    /// The domain and the type of a memory window that is created.
     pub struct MwContext: 8 {
         /// The domain that it belongs to.
         pd: Number = 0 @ 0,

@@ -23,7 +23,7 @@ macro_rules! counters {
         impl Counter {
             /// All of them, in the array's order.
             pub const ALL: &'static [Self] = &[$( Self::$variant ),*];
-            /// How many there are.
+            /// Counters, and words that QUERY returns.
             pub const COUNT: usize = Self::ALL.len();
 
             /// The names with the kernel's underscores, in the array's order.

@@ -359,7 +359,7 @@ layout! {
         /// Immediate data, or the key that was invalidated; for an admin command the second result.
         imm: u32 = 2 @ 0,
         /// Consumer index of the work queue past this work request: it and all before it,
-        /// unsignalled ones included, are done. Of a receive of an SRQ, the index past this one
+        /// unsignaled ones included, are done. Of a receive of an SRQ, the index past this one
         /// alone.
         index: u32 = 2 @ 32,
         /// The peer's QP number (UD); for an admin command the third result.

@@ -19,7 +19,7 @@ pub(crate) const BATCH: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(super) words: [u64; Cqe::WORDS],
-    /// Blocks or receives that it covers, including unsignalled ones before it.
+    /// Blocks or receives that it covers, including unsignaled ones before it.
     pub(crate) covers: u32,
 }
 
@@ -41,7 +41,7 @@ impl Done {
         qp::split(self.cqe().wr_id).0
     }
 
-    /// The poster's tag.
+    /// The tag of the poster, as the device returned it.
     #[inline(always)]
     pub(crate) fn tag(&self) -> Tag {
         qp::split(self.cqe().wr_id).1
@@ -78,7 +78,11 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Room for [`BATCH`] completions.
+    /// Allocates room for [`BATCH`] completions. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
     pub(crate) fn new() -> Result<Self> {
         let mut done = KVec::with_capacity(BATCH, GFP_KERNEL)?;
         done.resize(BATCH, Done::NONE, GFP_KERNEL)?;

@@ -110,7 +110,7 @@ pub(crate) trait Command {
     fn reply(results: Results, output: Self::Output) -> Self::Reply;
 }
 
-/// A kind of object.
+/// A kind of object that has commands.
 pub(crate) trait Object {
     /// The low half of the opcode of its commands.
     const KIND: u8;
@@ -202,9 +202,9 @@ impl<O: Object> Command for Create<O> {
 
 /// Changes the attributes in `mask`.
 pub(crate) struct Modify<O: Object> {
-    /// The object.
+    /// The device's number of the object.
     pub(crate) number: Number,
-    /// The attributes that change.
+    /// The attributes that change: `qp_mask`, `mr_mask`, `srq_mask`.
     pub(crate) mask: u32,
     /// The new values of these attributes.
     pub(crate) context: O::Context,
@@ -231,7 +231,7 @@ impl<O: Object> Command for Modify<O> {
 
 /// Makes a CQ go on in another ring. The reply says from where on.
 pub(crate) struct Resize {
-    /// The CQ.
+    /// The device's number of the CQ.
     pub(crate) number: Number,
     /// Depth and ring; the rest is ignored.
     pub(crate) context: CqContext,

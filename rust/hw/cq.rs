@@ -111,7 +111,7 @@ impl Queues {
         }
     }
 
-    /// All of them.
+    /// In the order of their places.
     pub(crate) fn pairs(&self) -> impl ExactSizeIterator<Item = &QueuePair> {
         self.pairs.iter().map(|polled| &polled.pair)
     }
@@ -191,7 +191,7 @@ impl Queues {
         self.dirty.clear();
     }
 
-    /// Room for another one.
+    /// Makes room for another one. Sleeps.
     fn reserve(&mut self) -> Result {
         let count = self.pairs.len() + 1;
         if count > usize::from(u16::MAX) {
@@ -204,7 +204,7 @@ impl Queues {
 
 /// A CQ that the poll of its EQ reads, with its queue pairs and client.
 pub(crate) struct PolledCq {
-    /// The device's.
+    /// The device's number of it.
     pub(crate) number: Number,
     consumer: CqConsumer<Ring>,
     pool: Pool<Cq>,
@@ -214,7 +214,7 @@ pub(crate) struct PolledCq {
     client: KBox<dyn CqClient>,
 }
 
-/// A CQ's memory.
+/// The ring of a CQ that the driver reads.
 #[derive(Clone)]
 pub(crate) struct CqRing {
     ring: Ring,
@@ -235,7 +235,7 @@ impl CqRing {
         })
     }
 
-    /// The DMA address.
+    /// The DMA address of entry 0.
     pub(crate) fn address(&self) -> u64 {
         self.ring.address()
     }
@@ -473,14 +473,14 @@ impl PolledCq {
 pub(crate) struct Entry {
     /// The poll's state.
     pub(crate) node: Node,
-    /// The owner.
+    /// What takes its completions.
     pub(crate) body: Body,
 }
 
 // Bounds the memory of an idle CQ of a process: see driver.rst.
 const _: () = assert!(size_of::<(Number, Entry)>() <= 64);
 
-/// The owner of a CQ.
+/// What takes the completions of a CQ.
 pub(crate) enum Body {
     /// A process or a kernel ULP; its completion handler.
     Handled(Arc<dyn CompletionHandler>),

@@ -83,7 +83,7 @@ impl Hardware {
         kernel::cpu::nr_cpu_ids().max(MIN_EQS).min(limits.eq)
     }
 
-    /// See [`Function`].
+    /// The index of the device: see [`Function::index`].
     pub(crate) fn index(&self) -> u32 {
         self.function.index
     }

@@ -3,7 +3,7 @@
 //! Event queues: from the interrupt to the process that waits.
 //!
 //! There is an EQ for each vector. Its poll owns all state of the event path: the EQ's consumer,
-//! its slots, the pending list, its kernel CQs with their queue pairs, and the table of CQs by
+//! its slots, the pending list, its polled CQs with their queue pairs, and the table of CQs by
 //! number. The poll runs in BH, never concurrently with itself, and takes no lock. Process context
 //! pauses the poll ([`kernel::poller`](crate::kernel::poller)) to access this state.
 //!
@@ -282,7 +282,7 @@ impl Eq {
         self.waits.load(Relaxed)
     }
 
-    /// Counts a lost interrupt.
+    /// The watchdog has found that an interrupt was lost.
     pub(crate) fn count_lost(&self) {
         self.lost.fetch_add(1, Relaxed);
     }
@@ -491,7 +491,7 @@ impl State {
         }
     }
 
-    /// Gives a kernel CQ of the table to the poll, which polls and arms it from now on.
+    /// Gives a polled CQ of the table to the poll, which polls and arms it from now on.
     ///
     /// # Errors
     ///
@@ -513,7 +513,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes a kernel CQ from the poll, to be destroyed. Its events are ignored from now on.
+    /// Takes a polled CQ from the poll, to be destroyed. Its events are ignored from now on.
     pub(crate) fn take_polled(&mut self, cq: Number) -> Option<KBox<PolledCq>> {
         let entry = self.live.as_mut()?.cqs.get_mut(cq)?;
         match core::mem::replace(&mut entry.body, Body::Away) {

@@ -97,7 +97,7 @@ pub(crate) trait Supervisor: Send + Sync {
     /// The function has failed in `epoch`.
     fn fail_in(&self, epoch: u32, why: Failure);
 
-    /// The function has failed.
+    /// The function has failed, in the present epoch.
     fn fail(&self, why: Failure) {
         self.fail_in(self.epoch(), why);
     }

@@ -136,7 +136,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Blocks and receives.
+    /// Blocks of the SQ, and receives of the RQ.
     pub(crate) fn entries(self) -> (u32, u32) {
         let rq = self.rq.map_or(0, |(depth, _)| depth.entries());
         (self.sq.entries(), rq)
@@ -207,9 +207,9 @@ impl QpRings {
     }
 }
 
-/// A queue pair.
+/// A queue pair whose rings are the driver's.
 pub(crate) struct QueuePair {
-    /// The device's.
+    /// The device's number of it.
     pub(super) number: Number,
     pub(super) sizes: Sizes,
     pub(crate) sq: SqProducer<Ring>,
@@ -249,8 +249,8 @@ impl QueuePair {
         (self.sq.in_flight(), rq)
     }
 
-    /// Posts a send of the words of `head`, in which blocks, SGEs and signalling are zero, and of
-    /// `sges`; signalled if `signal`, and not otherwise. `id` is the poster's. Returns the index past
+    /// Posts a send of the words of `head`, in which blocks, SGEs and signaling are zero, and of
+    /// `sges`; signaled if `signal`, and not otherwise. `id` is the poster's. Returns the index past
     /// it.
     #[inline]
     pub(crate) fn post_send(
@@ -267,7 +267,7 @@ impl QueuePair {
         // CAST: At most `MAX_BLOCKS`.
         let count = count as u32;
         let mut room = self.sq.room_as_asked(count, signal)?;
-        let flags = match room.signalled() {
+        let flags = match room.signaled() {
             true => u64::from(send_flags::SIGNALED),
             false => 0,
         };
@@ -426,7 +426,7 @@ pub(crate) struct Sends<'a> {
 
 impl Sends<'_> {
     /// Posts a send work request of one block: at most two SGEs. Fills in its `wr_id`, size and
-    /// signalling. It is signalled if `signal` is set or the producer needs a completion.
+    /// signaling. It is signaled if `signal` is set or the producer needs a completion.
     #[inline(always)]
     pub(crate) fn post(
         &mut self,
@@ -440,7 +440,7 @@ impl Sends<'_> {
         }
         let mut room = self.batch.room(1, signal)?;
         let flags = request.flags & !send_flags::SIGNALED;
-        let signaled = match room.signalled() {
+        let signaled = match room.signaled() {
             true => send_flags::SIGNALED,
             false => 0,
         };

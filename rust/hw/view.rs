@@ -40,7 +40,7 @@ impl Live {
         ]
     }
 
-    /// CQs on it, queue pairs on its kernel CQs, and for EQ 0 those of processes and kernel ULPs, and
+    /// CQs on it, queue pairs on its polled CQs, and for EQ 0 those of processes and kernel ULPs, and
     /// SRQs; asynchronous events without a handler.
     pub(crate) fn table(&self) -> ([u32; 3], u64) {
         let Handlers {
@@ -62,7 +62,7 @@ impl Live {
         }
     }
 
-    /// The same for the queue pairs on its kernel CQs; for EQ 0 also for those of processes.
+    /// The same for the queue pairs on its polled CQs; for EQ 0 also for those of processes.
     pub(crate) fn nth_qps(&self, mut at: usize, numbers: &mut KVec<Number>) {
         for cq in self.polled_cqs() {
             for pair in cq.queues.pairs() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Signalling a process from any context.
+//! Signaling a process from any context.
 //!
 //! C header: [`include/linux/eventfd.h`](srctree/include/linux/eventfd.h)
 
@@ -23,7 +23,7 @@ pub struct EventFd(NonNull<bindings::eventfd_ctx>);
 // SAFETY: A reference-counted object with its own lock.
 unsafe impl Send for EventFd {}
 
-// SAFETY: As above: signalling is safe from any number of contexts at once.
+// SAFETY: As above: signaling is safe from any number of contexts at once.
 unsafe impl Sync for EventFd {}
 
 impl EventFd {

@@ -16,7 +16,7 @@
 //! | [`watchdog`] | periodic work in process context |
 //! | [`debugfs`] | the debugfs directory that all devices share |
 //! | [`report`] | what is written to a debugfs file, and the report of a client |
-//! | [`eventfd`] | signalling a process from any context |
+//! | [`eventfd`] | signaling a process from any context |
 //! | [`sync`] | completions with a timeout |
 //! | [`task`] | privileges and limits of the calling task |
 //! | [`rdma`] | RDMA devices |

@@ -80,7 +80,7 @@ impl Clients {
         Ok(client)
     }
 
-    /// Removes a client. Sleeps.
+    /// Removes a client, which gets no more calls that begin from now on. Sleeps.
     pub(crate) fn dismiss(&self, client: &dyn Client) {
         let mut clients = self.list.lock();
         let found = clients

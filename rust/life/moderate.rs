@@ -53,7 +53,7 @@ pub(crate) const SAMPLE: Msecs = 10;
 /// Between two samples otherwise, in milliseconds.
 pub(super) const REST: Msecs = 250;
 
-/// How interrupts are moderated.
+/// The mode of moderation, of all EQs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// The same for all EQs; [`Setting::OFF`] among them.

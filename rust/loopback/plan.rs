@@ -55,11 +55,11 @@ pub(super) struct Plan {
     pub(super) count: u64,
     /// Bytes of each operation.
     pub(super) size: u32,
-    /// The operation.
+    /// What each of them does.
     pub(super) op: Op,
     /// Whether data is verified.
     pub(super) verify: bool,
-    /// Every `signal`th operation is signalled.
+    /// Every `signal`th operation is signaled.
     pub(super) signal: u32,
     /// Queue pairs on each CQ: an even number, connected two by two, or 1, which is its own peer.
     pub(super) group: u32,

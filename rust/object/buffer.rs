@@ -42,7 +42,7 @@ pub(super) struct UserBuffer {
     root: Option<Coherent>,
     leaves: KVVec<Coherent>,
     mapped: Mapped,
-    /// For the device.
+    /// What a context has of the memory.
     pub(super) list: BufferList,
 }
 

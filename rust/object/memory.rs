@@ -18,7 +18,7 @@ use kernel::{
     },
 };
 
-/// An object with memory.
+/// The memory of an object that has some.
 pub(super) enum ObjectMemory {
     /// A CQ or SRQ.
     Queue(UserBuffer),

@@ -203,7 +203,7 @@ impl Shares {
         Ok(number)
     }
 
-    /// Gives a page back.
+    /// Gives a page back: nothing of its context counts any more.
     pub(super) fn close(&mut self, page: u16) {
         let place = self.holders.get_mut(usize::from(page));
         let Some(holder) = place.and_then(Option::take) else {

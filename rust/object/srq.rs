@@ -62,7 +62,7 @@ use kernel::{
     }, //
 };
 
-/// A shared receive queue.
+/// A shared receive queue of a process; kernel ULPs have none.
 pub(crate) struct Srq {
     process: Arc<Process>,
     pub(super) number: Number,

@@ -4,14 +4,14 @@
 //! An event fills a slot of the EQ. The slot is reserved before the event can be written:
 //!
 //! ```text
-//!          bind a kernel CQ                arm            event read         head published
+//!          bind a polled CQ                arm            event read         head published
 //!   pool ------------------> spare -----------> Armed ------------> read ------------------> spare
 //!     \----- bind a process's CQ: Process, for its life
 //!      \---- reserve for asynchronous events, for the life of the EQ
 //!   Armed, Process ---destroy: deferred, until the head has passed the EQ's producer---> pool
 //! ```
 //!
-//! - Binding a *kernel CQ* adds one slot to `spare`, and each arm or notify takes one. If `spare` is
+//! - Binding a *polled CQ* adds one slot to `spare`, and each arm or notify takes one. If `spare` is
 //!   empty, at least one slot is in `read`, and publishing the EQ's head frees it. So running out of
 //!   slots causes a head update, never a deadlock. More spare slots only save head updates.
 //! - A *process's CQ* is armed by the process. One slot is enough for its life, since the device
@@ -20,7 +20,7 @@
 //! - Binding a process's CQ leaves at least [`Shares::kernel`] slots of the pool to the kernel. Half
 //!   of these are for the CQs that kernel ULPs arm themselves, as processes do theirs: an
 //!   unprivileged process can make a kernel ULP create these, for example one for each
-//!   socket. The other half is for kernel CQs alone.
+//!   socket. The other half is for polled CQs alone.
 //! - The slot of a *destroyed* CQ may still have its event in the ring. It becomes free when the
 //!   head has passed the EQ's producer index that the destroy reported.
 
@@ -35,7 +35,7 @@ use super::index::Depth;
 use super::index::Index;
 use super::storage::BadRing;
 
-/// Slots to arm with, beyond one for each kernel CQ: they let one head update cover many events. At
+/// Slots to arm with, beyond one for each polled CQ: they let one head update cover many events. At
 /// most an eighth of the EQ.
 const SPARE: u32 = 32;
 /// Slots that processes leave to the kernel. At most an eighth of the EQ.
@@ -46,7 +46,7 @@ const KERNEL: u32 = 64;
 pub struct Shares {
     /// For asynchronous events, for the life of the EQ.
     pub reserve: u32,
-    /// To arm with, beyond one for each kernel CQ.
+    /// To arm with, beyond one for each polled CQ.
     pub spare: u32,
     /// Of the rest, those that no CQ of a process may take, and half of them none of a user in the
     /// kernel.
@@ -68,11 +68,11 @@ impl Shares {
 /// Whether a bound CQ is armed, and the EQ slot reserved for its event.
 #[derive(Debug)]
 pub enum Arming {
-    /// A kernel CQ that is not armed: it has no event in the EQ, and none will come.
+    /// A polled CQ that is not armed: it has no event in the EQ, and none will come.
     Idle,
-    /// A kernel CQ that is armed: one event of it is in the EQ or will come.
+    /// A polled CQ that is armed: one event of it is in the EQ or will come.
     Armed(Slots<Eq>),
-    /// A kernel CQ that is not armed because it was not drained: it is on the pending list.
+    /// A polled CQ that is not armed because it was not drained: it is on the pending list.
     Pending,
     /// A CQ of a process, or of a kernel ULP that arms it itself.
     Process(Slots<Eq>),
@@ -81,7 +81,7 @@ pub enum Arming {
 /// The meaning of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Consume this kernel CQ.
+    /// Consume this polled CQ.
     Consume,
     /// Signal this CQ's process.
     Signal,
@@ -160,7 +160,7 @@ impl EventSlots {
         self.spurious
     }
 
-    /// Binds a kernel CQ.
+    /// Binds a CQ that the poll reads: its slot becomes a spare one.
     pub fn bind_kernel(&mut self) -> Result<Arming, NoSlot> {
         self.spare.absorb(self.pool.take(1).ok_or(NoSlot)?);
         Ok(Arming::Idle)
@@ -182,7 +182,7 @@ impl EventSlots {
         Ok(Arming::Process(self.pool.take(1).ok_or(NoSlot)?))
     }
 
-    /// Takes a slot to arm a kernel CQ. On `Ok(true)` the caller rings the doorbell; on `Ok(false)`
+    /// Takes a slot to arm a polled CQ. On `Ok(true)` the caller rings the doorbell; on `Ok(false)`
     /// the CQ is armed already, or its process arms it.
     #[inline]
     pub fn arm(&mut self, cq: &mut Arming) -> Result<bool, NoSlot> {

@@ -62,7 +62,7 @@ impl Depth {
         mask: u32::MAX >> 1,
     };
 
-    /// From its base-two logarithm.
+    /// From its base-two logarithm; `None` above 31.
     #[inline]
     pub const fn from_log2(log2: u8) -> Option<Self> {
         if log2 > 31 {

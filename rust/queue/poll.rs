@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   Event ----> take up to n events, then publish the EQ head, keep masked
-//!     |           kernel CQ     -> Consume: up to k completions
+//!     |           polled CQ     -> Consume: up to k completions
 //!     |                              drained -> Arm, takes an EQ slot (if none, publish the EQ
 //!     |                                         head first), publishes the CQ head
 //!     |                              not yet -> Defer: publish the CQ head, put onto the pending
@@ -164,7 +164,7 @@ pub struct Counts {
     pub again: u64,
     /// Events that were taken from the EQ.
     pub events: u64,
-    /// Completions of kernel CQs that were read.
+    /// Completions of polled CQs that were read.
     pub completions: u64,
     /// Times that a CQ was armed.
     pub arms: u64,
@@ -272,7 +272,7 @@ impl<S: Storage> Poller<S> {
         self.pending
     }
 
-    /// Binds a kernel CQ; returns the node for the driver's table. The CQ is neither armed nor
+    /// Binds a polled CQ; returns the node for the driver's table. The CQ is neither armed nor
     /// pending until [`start`](Self::start).
     pub fn bind_kernel(&mut self) -> Result<Node, NoSlot> {
         Ok(Node::new(self.slots.bind_kernel()?))
@@ -288,7 +288,7 @@ impl<S: Storage> Poller<S> {
         Ok(Node::new(self.slots.bind_ulp()?))
     }
 
-    /// Puts a kernel CQ onto the pending list; the caller schedules the poll, which consumes and
+    /// Puts a polled CQ onto the pending list; the caller schedules the poll, which consumes and
     /// arms it. Does nothing if the CQ is pending, armed, or a process's.
     pub fn start(&mut self, cq: Number, node: &mut Node) {
         if let Arming::Idle = node.arming {

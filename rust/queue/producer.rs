@@ -12,13 +12,13 @@
 //! ```
 //!
 //! - A CQE carries the consumer index of its queue *past* the work request that it reports, so it
-//!   completes that one and all before it, unsignalled ones too. No state is kept for each work
+//!   completes that one and all before it, unsignaled ones too. No state is kept for each work
 //!   request.
 //! - A completion moves the slots before its index from in flight to completed. One whose index is
 //!   not in flight (stale, duplicate or garbage), or that comes from a CQ that is not this queue's,
 //!   moves none. [`Producer::complete`] counts these, a [`Row`] returns them to its caller.
-//! - A post is signalled, even if the caller did not ask for it, where the queue could otherwise
-//!   never free slots: the run of unsignalled blocks at the tail always leaves room for the largest
+//! - A post is signaled, even if the caller did not ask for it, where the queue could otherwise
+//!   never free slots: the run of unsignaled blocks at the tail always leaves room for the largest
 //!   work request. Not so [as its user asks](Producer::room_as_asked).
 //! - Posting only writes memory. One doorbell hands over a whole batch. What is not handed over yet
 //!   can be withdrawn.
@@ -116,7 +116,7 @@ impl Shape {
 struct Posting<K: Kind> {
     /// The index of the next work request.
     tail: Index,
-    /// Slots at the tail since the last signalled work request.
+    /// Slots at the tail since the last signaled work request.
     unsignaled: u32,
     pool: Pool<K>,
     /// Posted, but not handed over yet.
@@ -146,7 +146,7 @@ pub struct Producer<S: Storage, K: Kind> {
     completing: Completing<K>,
     /// The producer index that the device has.
     handed: Index,
-    /// The unsignalled run before it.
+    /// The unsignaled run before it.
     handed_unsignaled: u32,
 }
 
@@ -261,7 +261,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         &self.storage
     }
 
-    /// Finds room for a work request of `slots` slots, `signal` if the caller wants it signalled.
+    /// Finds room for a work request of `slots` slots, `signal` if the caller wants it signaled.
     /// Takes no slots until [`Room::post`].
     #[inline(always)]
     pub fn room(
@@ -531,7 +531,7 @@ impl<'a, V: Storage + 'a, K: Kind> Batch<'a, V, K> {
 
 impl<'a, V: Storage + 'a> Batch<'a, V, Sq> {
     /// Posts work requests of one block in a row; returns how many. `next` gives whether the caller
-    /// wants the next one signalled, and what writes it, which is told whether it must be. The row
+    /// wants the next one signaled, and what writes it, which is told whether it must be. The row
     /// ends where `next` gives none, where no slot is free, or where the ring's memory ends.
     #[inline(always)]
     pub fn post_row<W>(&mut self, mut next: impl FnMut() -> Option<(bool, W)>) -> u32
@@ -582,7 +582,7 @@ impl<V: Storage, K: Kind> Drop for Batch<'_, V, K> {
 pub struct Room<B, V: Storage, K: Kind> {
     batch: B,
     slots: u32,
-    /// The unsignalled run after this post; 0 means that it must be signalled.
+    /// The unsignaled run after this post; 0 means that it must be signaled.
     unsignaled: u32,
     kind: PhantomData<fn() -> (V, K)>,
 }
@@ -621,10 +621,10 @@ where
         })
     }
 
-    /// Whether it must be signalled: because the caller asked for it, or to keep the unsignalled
+    /// Whether it must be signaled: because the caller asked for it, or to keep the unsignaled
     /// run short enough.
     #[inline(always)]
-    pub const fn signalled(&self) -> bool {
+    pub const fn signaled(&self) -> bool {
         self.unsignaled == 0
     }
 

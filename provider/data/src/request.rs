@@ -151,7 +151,7 @@ pub(crate) fn room<'b, 'a, V: Storage + 'a>(
     let room = batch.room(blocks as u32, wanted)?;
     // An SQ whose unsignaled requests leave no room for a signaled one could never free a slot.
     // To a program it is full.
-    if room.signalled() != wanted {
+    if room.signaled() != wanted {
         return Err(Refusal::Full);
     }
     Ok(room)

@@ -38,7 +38,7 @@ pub struct SrqChange {
     pub max_wr: Option<u32>,
 }
 
-/// A shared receive queue.
+/// A shared receive queue. Operations run in process context, and may sleep.
 pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// Creates it. Returns also how many receives it holds.
     fn create(

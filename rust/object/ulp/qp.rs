@@ -436,7 +436,7 @@ fn sge(piece: Piece) -> Sge {
     }
 }
 
-/// The words of a send before its SGEs, and their number; without blocks, SGEs and signalling.
+/// The words of a send before its SGEs, and their number; without blocks, SGEs and signaling.
 fn head(request: &SendRequest<'_>) -> ([u64; WORDS], usize) {
     let opcode = match (request.operation, request.imm) {
         (Operation::Send, None) => opcode::SEND,

@@ -21,7 +21,7 @@ pub(crate) fn put_send<'a>(
 ) -> Result<(), NoPost> {
     let blocks = request.blocks(limits).map_err(NoPost::TooLarge)?;
     let mut room = batch.room(blocks, request.wants_signal())?;
-    let signaled = room.signalled();
+    let signaled = room.signaled();
     match request.one_block() {
         Some(words) => room.write(0, &words(signaled)),
         None => write(&mut room, &request.encode(blocks, signaled), blocks),

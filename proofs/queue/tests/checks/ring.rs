@@ -60,7 +60,7 @@ fn blocks_go_round() {
     for round in 0..1000u32 {
         let blocks = round % 4 + 1;
         let mut room = sq.room(blocks, true).unwrap();
-        assert!(room.signalled());
+        assert!(room.signaled());
         for block in 0..blocks {
             room.write(block, &[u64::from(round << 8 | block); 8]);
         }
@@ -335,7 +335,7 @@ fn a_queue_signals_no_more_than_its_user_asks() {
         let mut signalled = Vec::new();
         for nth in 1..=SENDS {
             let room = sq.room_as_asked(1, nth == SENDS).unwrap();
-            let signal = room.signalled();
+            let signal = room.signaled();
             let past = room.post();
             if signal {
                 signalled.push(past);
@@ -375,7 +375,7 @@ fn a_queue_that_signals_nothing_goes_on() {
                 }
                 let room = sq.room(blocks, false);
                 let room = room.expect("nothing would ever come back");
-                let signal = room.signalled();
+                let signal = room.signaled();
                 let index = room.post();
                 if signal {
                     signalled = Some(index);
@@ -389,7 +389,7 @@ fn a_queue_that_signals_nothing_goes_on() {
     let mut sq = posted(Index::ZERO, &[]);
     let signals = (0..16).map(|_| {
         let room = sq.room(1, false).unwrap();
-        let signalled = room.signalled();
+        let signalled = room.signaled();
         room.post();
         signalled
     });
@@ -477,7 +477,7 @@ fn a_batch_is_its_posts() {
                 for (slots, signal) in posts {
                     match (batch.room(slots, signal), singly.room(slots, signal)) {
                         (Ok(mut room), Ok(mut single)) => {
-                            assert_eq!(room.signalled(), single.signalled());
+                            assert_eq!(room.signaled(), single.signaled());
                             for block in 0..slots {
                                 room.write(block, &[i << 8 | u64::from(block); 8]);
                                 single.write(block, &[i << 8 | u64::from(block); 8]);
@@ -529,7 +529,7 @@ fn a_row_of_posts_is_its_posts() {
             assert_eq!(left.len(), signals.len() - posted as usize);
             for signal in &signals[..posted as usize] {
                 let mut room = singly.room(1, *signal).unwrap();
-                room.write(0, &words(room.signalled()));
+                room.write(0, &words(room.signaled()));
                 room.post();
             }
             let counts = |sq: &SqProducer<_>| (sq.tail(), sq.free(), sq.in_flight());

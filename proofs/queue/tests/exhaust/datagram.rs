@@ -103,7 +103,7 @@ impl<K: Kind> Queue<K> {
         let Ok(mut room) = self.producer.room(1, request.signalled) else {
             return false;
         };
-        let signalled = room.signalled();
+        let signalled = room.signaled();
         room.write(0, &[0; 8]);
         room.post();
         self.producer.ring(|_| ());

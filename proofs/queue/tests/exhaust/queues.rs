@@ -460,7 +460,7 @@ impl Body {
             return Ok(());
         };
         pair.todo.push(Request {
-            signalled: room.signalled(),
+            signalled: room.signaled(),
             ..request
         });
         for block in 0..request.blocks {

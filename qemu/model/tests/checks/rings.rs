@@ -201,7 +201,7 @@ impl Driver {
         let Ok(mut room) = queue.sq.room(all.len() as u32 / 8, wants) else {
             return;
         };
-        request.flags = if room.signalled() {
+        request.flags = if room.signaled() {
             send_flags::SIGNALED
         } else {
             0

@@ -478,7 +478,7 @@ impl Side {
             return;
         };
         self.next_id += 1;
-        let (id, signalled, at) = (self.next_id, room.signalled(), room.index());
+        let (id, signalled, at) = (self.next_id, room.signaled(), room.index());
         for block in 0..blocks {
             room.write(block, &[u64::from(id) << 8 | u64::from(block); 8]);
         }
