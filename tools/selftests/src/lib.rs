@@ -69,13 +69,21 @@ pub const GROUPS: &[ktap::Group] = &[
     stream::SLEEP,
 ];
 
-/// The cases of selectors, in the order of the selectors.
+/// The cases of selectors, in the order of the selectors. `!GROUP/CASE` takes back a case that the
+/// selectors before it have found.
 pub fn select(
     selectors: &[String],
 ) -> anyhow::Result<Vec<(&'static ktap::Group, &'static ktap::Case)>> {
     let mut found = Vec::new();
     for selector in selectors {
         let before = found.len();
+        if let Some(taken) = selector.strip_prefix('!') {
+            found.retain(|(group, case): &(&ktap::Group, &ktap::Case)| {
+                taken.split_once('/') != Some((group.name, case.name))
+            });
+            anyhow::ensure!(found.len() < before, "not selected: {taken}");
+            continue;
+        }
         for group in GROUPS {
             found.extend(
                 group

@@ -16,7 +16,8 @@ use qpair_selftests::world;
 use qpair_selftests::GROUPS;
 
 const USAGE: &str = "\
-usage: qpair-selftest [OPTION]... GROUP[/CASE]...
+usage: qpair-selftest [OPTION]... GROUP[/CASE]... [!GROUP/CASE]...
+  !GROUP/CASE      without this case of those named before it
   --list           show the cases and end
   --seed N         start all random numbers here (default: the time)
   --repeat N       run the cases N times, the next time with the next seed

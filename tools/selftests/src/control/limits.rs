@@ -88,18 +88,12 @@ pub(super) fn quotas(setup: &Setup) -> Result<()> {
     // Without eventfds: the limit of open files is lower.
     let ring = || Buffer::new(4096).map_err(|_| Errno::ENOMEM);
     let make = || Cq::in_buffer(&ctx, 1, 0, ring()?, None);
-    // Each CQ and QP has DMA memory, which costs the detectors most of this case.
-    let (cqs, qps, srqs) = if world::is_brief() {
-        (Vec::new(), Vec::new(), Vec::new())
-    } else {
-        let cqs = fill("CQ", info.device.max_cq, make, Cq::destroy)?;
-        let cq = &cqs[0];
-        let make = || errno(Qp::new(pd, cq, cq, shape));
-        let qps = fill("QP", info.device.max_qp, make, Qp::destroy)?;
-        let make = || errno(Srq::new(pd, 1));
-        let srqs = fill("SRQ", info.device.max_srq, make, Srq::destroy)?;
-        (cqs, qps, srqs)
-    };
+    let cqs = fill("CQ", info.device.max_cq, make, Cq::destroy)?;
+    let cq = &cqs[0];
+    let make = || errno(Qp::new(pd, cq, cq, shape));
+    let qps = fill("QP", info.device.max_qp, make, Qp::destroy)?;
+    let make = || errno(Srq::new(pd, 1));
+    let srqs = fill("SRQ", info.device.max_srq, make, Srq::destroy)?;
     others
         .unharmed()
         .context("while this one is at its quota")?;

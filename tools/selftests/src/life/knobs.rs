@@ -406,7 +406,7 @@ pub(super) fn garbage_events(setup: &Setup) -> Result<()> {
 /// dead, new ones work.
 pub(super) fn device_fatal(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
-    for round in 0..5u32 {
+    for round in 0..world::rounds(5, 5) {
         let mut pair = Pair::open(0)?;
         pair.exchange(&mut setup.rng())?;
         let epoch = pair.a.ctx.info.limits.epoch;
