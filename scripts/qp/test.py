@@ -91,11 +91,12 @@ def host(chosen, _slower):
     return cargo("host", "--", *chosen.names, **more)[0]
 
 
-def mutants(_slower):
+def mutants(chosen, _slower):
     """Layer: the wrong variants of rules, device and library, and the tests that caught each; all
     interleavings and memory orders."""
     targets = [word for test in ("mutants", "exhaust", "order") for word in ("--test", test)]
-    count, text = cargo("mutants", *targets, "--", "--nocapture")
+    more = {"QPAIR_ALL_INSTANCES": "1"} if chosen.everything else {}
+    count, text = cargo("mutants", *targets, "--", "--nocapture", **more)
     told = [line for line in text.splitlines() if ": caught by " in line or line.startswith("states: ")]
     tell("\n".join(line[:180] for line in told))
     return count
@@ -282,7 +283,7 @@ def found_jobs(layer, chosen):
     if layer == "host":
         return [job("all", functools.partial(host, chosen), cargo=True)]
     if layer == "mutants":
-        return [job("all", mutants, cargo=True)]
+        return [job("all", functools.partial(mutants, chosen), cargo=True)]
     if layer == "device":
         return [job("all", functools.partial(device, chosen))]
     if layer == "kunit":
