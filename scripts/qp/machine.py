@@ -133,7 +133,8 @@ def build(args, emulator, kernel, initramfs):
     else:
         machine.channel("console")
         machine.add("-serial", "chardev:console")
-    machine.add("-device", "virtio-serial-pci,id=ports")
+    # Port 0 is the bus's own. Of more, each has two queues, which a suspend frees and makes again.
+    machine.add("-device", f"virtio-serial-pci,id=ports,max_ports={len(PORTS) + 2}")
     for port in PORTS:
         machine.channel(port)
         machine.add("-device", f"virtserialport,bus=ports.0,chardev={port},name=qpair.{port}")
