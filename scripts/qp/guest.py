@@ -87,7 +87,6 @@ def parse(argv):
     add("--append", action="append", default=[], metavar="ARGS", help="kernel parameters")
     add("--qemu-opt", action="append", default=[], metavar="WORDS", help="additional words of QEMU's command line")
     add("--load", action="append", default=[], metavar="NAME", help="load a module of the kernel, and what it needs")
-    add("--module-opt", action="append", default=[], metavar="K=V", help="a parameter of the module qpair")
     add("--timeout", type=float, metavar="S", help="timeout in seconds (300; none with --shell or --gdb)")
     add("--sleeps", action="store_true", help="CMD suspends the guest: its output is printed at its end, and after the suspend it has no stdin and no monitor")
     add("--verbs", action="store_true", help="the provider of rdma-core, Debian's programs of verbs, and the modules of soft-RoCE: `pair ib_write_bw -d qpair0` runs both sides of a program, `sides SERVER -- CLIENT` two programs; `roce CMD`, `faults RULE CMD` and `ucx` are explained in Documentation/verbs.rst (2G of memory)")
@@ -164,7 +163,6 @@ def make_initramfs(args, kernel):
         "modules": shlex.quote(" ".join(modules)),
         "programs": verbs.SERIAL if args.verbs else "",
         "ours": shlex.quote(" ".join(path.stem for path in ours)),
-        "module_options": shlex.quote(" ".join(args.module_opt)),
         "share": shlex.quote(str(args.share or "")),
         "folder": shlex.quote(str(start_folder(args))),
         "shell": "yes" if args.shell else "",

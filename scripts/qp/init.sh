@@ -25,7 +25,7 @@ done
 ln -s /proc/self/fd /dev/fd
 ip link set lo up 2>/dev/null
 exec </dev/null >/dev/console 2>&1
-modules='' ours='' module_options='' share='' folder=/ shell='' input='' leaks='' sleeps=''
+modules='' ours='' share='' folder=/ shell='' input='' leaks='' sleeps=''
 programs=''
 # shellcheck source=/dev/null
 . /qpair/settings
@@ -108,9 +108,7 @@ if [ -e /dev/virtio-ports/qpair.qmp ]; then
 	qmp qmp_capabilities >/dev/null || fail "QEMU's monitor does not answer"
 fi
 for name in $ours; do
-	[ "$name" = qpair ] || module_options=''
-	# shellcheck disable=SC2086 # parameters are words
-	insmod "/qpair/$name.ko" $module_options || fail "insmod $name.ko"
+	insmod "/qpair/$name.ko" || fail "insmod $name.ko"
 done
 echo ready >&9
 
