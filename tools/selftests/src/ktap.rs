@@ -26,7 +26,7 @@ pub struct Case {
     pub name: &'static str,
     /// Runs in a process of its own.
     pub run: fn(&Setup) -> Result<()>,
-    /// Its time limit, as a multiple of [`crate::wait::patience`].
+    /// Its time limit, as a multiple of `wait::patience`.
     pub patience: u32,
 }
 

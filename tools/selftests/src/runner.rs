@@ -3,7 +3,7 @@
 //!
 //! Each case runs in a process group of its own. So a case that crashes or hangs is one failure and
 //! the others continue; and when its process has ended, all its resources must be free: pinned
-//! pages, objects, contexts. This is checked after every case ([`Baseline`]).
+//! pages, objects, contexts. This is checked after every case (`world::Baseline`).
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hash;

@@ -14,6 +14,7 @@ use nix::sys::resource::Resource;
 
 use super::fails;
 use crate::children::Child;
+use crate::children::Link;
 use crate::ktap::Setup;
 use crate::pair::works;
 use crate::pair::Bystander;
@@ -27,6 +28,7 @@ use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpShape;
 use crate::raw::Srq;
+use crate::wait;
 use crate::world;
 
 /// Creates objects until the quota is reached; after a destroy, one more can be created.
@@ -120,14 +122,13 @@ pub(super) fn unprivileged(uid: u32, bytes: u64) -> Result<()> {
     nix::unistd::setresuid(uid, uid, uid).context("setresuid")
 }
 
-/// Runs `work` with a context that was opened before the process became unprivileged.
-fn as_nobody(bytes: u64, work: impl FnOnce(&Arc<Context>) -> Result<()>) -> Result<()> {
+/// Starts `work` with a context that was opened before the process became unprivileged.
+fn as_nobody(bytes: u64, work: impl FnOnce(&Arc<Context>, &Link) -> Result<()>) -> Result<Child> {
     let ctx = Context::open(0)?;
-    let mut child = Child::start(|_| {
+    Child::start(|link| {
         unprivileged(NOBODY, bytes)?;
-        work(&ctx)
-    })?;
-    child.done()
+        work(&ctx, link)
+    })
 }
 
 fn charged(expected: usize, when: &str) -> Result<()> {
@@ -143,7 +144,7 @@ fn charged(expected: usize, when: &str) -> Result<()> {
 pub(super) fn locked_memory(setup: &Setup) -> Result<()> {
     const LIMIT: usize = 1 << 20;
     let before = world::pinned_pages()?;
-    as_nobody(LIMIT as u64, |ctx| {
+    let mut child = as_nobody(LIMIT as u64, |ctx, link| {
         let pd = Pd::new(ctx)?;
         let buffer = Buffer::new(2 * LIMIT)?;
         charged(0, "before")?;
@@ -151,14 +152,9 @@ pub(super) fn locked_memory(setup: &Setup) -> Result<()> {
         charged(LIMIT / 2, "half of it")?;
         let rest = Mr::of(&pd, buffer.addr() + LIMIT as u64, LIMIT as u64 / 2, 1)?;
         charged(LIMIT, "all of it")?;
-        let pinned = world::pinned_pages();
-        if let Ok(pinned) = pinned {
-            ensure!(
-                pinned - before >= (LIMIT / page_size()) as i64,
-                "{} pages are pinned",
-                pinned - before
-            );
-        }
+        // Only root may read the count of the system.
+        link.tell(0)?;
+        link.hear()?;
         fails(
             "a byte more",
             Errno::ENOMEM,
@@ -183,11 +179,19 @@ pub(super) fn locked_memory(setup: &Setup) -> Result<()> {
         across.destroy()?;
         charged(0, "all given back")
     })?;
+    child.link().hear()?;
+    let pinned = world::pinned_pages()? - before;
+    ensure!(
+        pinned >= (LIMIT / page_size()) as i64,
+        "{pinned} pages are pinned"
+    );
+    child.link().tell(0)?;
+    child.done()?;
     works(0, &mut setup.rng())
 }
 
 pub(super) fn locked_memory_of_queues(setup: &Setup) -> Result<()> {
-    as_nobody(64 << 10, |ctx| {
+    let mut child = as_nobody(64 << 10, |ctx, _| {
         let pd = Pd::new(ctx)?;
         let cq = Cq::new(ctx, 128)?;
         charged(4096, "a CQ of a page")?;
@@ -234,6 +238,7 @@ pub(super) fn locked_memory_of_queues(setup: &Setup) -> Result<()> {
         cq.destroy()?;
         charged(0, "all given back")
     })?;
+    child.done()?;
     works(0, &mut setup.rng())
 }
 
@@ -252,6 +257,43 @@ pub(super) fn locked_memory_with_the_capability(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
+/// A round of one thread: objects of its own, and guessed handles of the other threads. Returns
+/// whether it got all its objects: another thread may have destroyed the CQ before the QP.
+fn race(ctx: &Arc<Context>, pd: &Pd, buffer: &Buffer, rng: &mut fastrand::Rng) -> Result<bool> {
+    // By a destroy of another thread, done or in progress.
+    let known = [Errno::ENOENT, Errno::EBUSY, Errno::EINVAL];
+    let destroyed = |what: &str, result: Result<(), Errno>| match result {
+        Err(errno) if !known.contains(&errno) => bail!("destroying {what} failed with {errno}"),
+        _ => Ok(()),
+    };
+    let (cq, mr) = (Cq::new(ctx, 64)?, Mr::all(pd, buffer)?);
+    let qp = match errno(Qp::new(pd, &cq, &cq, QpShape::default())) {
+        Ok(qp) => Some(qp),
+        Err(errno) if known.contains(&errno) => None,
+        Err(errno) => bail!("a QP on a CQ that may be gone failed with {errno}"),
+    };
+    for _ in 0..8 {
+        let step = rng.u32(0..4);
+        let (kind, handle) = [
+            (Kind::Qp, qp.as_ref().map_or(cq.handle, |qp| qp.handle)),
+            (Kind::Cq, cq.handle),
+            (Kind::Mr, mr.keys.mr_handle),
+        ][rng.usize(0..3)];
+        let handle = handle.wrapping_add(step);
+        destroyed("a guessed handle", ctx.destroy(kind, handle))?;
+    }
+    if let Some(qp) = &qp {
+        destroyed("its QP", qp.destroy())?;
+    }
+    destroyed("its MR", mr.destroy())?;
+    // The QP may be going, by another thread's destroy.
+    wait::until("end of its CQ", || match cq.destroy() {
+        Err(Errno::EBUSY) => Ok(false),
+        result => destroyed("its CQ", result).map(|()| true),
+    })?;
+    Ok(qp.is_some())
+}
+
 /// Threads of one process that create, query and destroy the same objects at the same time.
 pub(super) fn races(setup: &Setup) -> Result<()> {
     const THREADS: u64 = 4;
@@ -259,64 +301,27 @@ pub(super) fn races(setup: &Setup) -> Result<()> {
     let mut others = Bystander::new(0, setup.rng())?;
     let ctx = Context::open(0)?;
     let pd = Pd::new(&ctx)?;
-    let known = [Errno::ENOENT, Errno::EBUSY, Errno::EINVAL];
-    let results: Vec<Result<()>> = thread::scope(|scope| {
+    thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
             .map(|number| {
                 let (ctx, pd, mut rng) = (&ctx, &pd, fastrand::Rng::with_seed(setup.seed ^ number));
                 scope.spawn(move || -> Result<()> {
                     let buffer = Buffer::new(8192)?;
-                    for _ in 0..rounds {
-                        let cq = Cq::new(ctx, 64)?;
-                        let mr = Mr::all(pd, &buffer)?;
-                        let qp = Qp::new(pd, &cq, &cq, QpShape::default())?;
-                        // Guess handles of the other threads.
-                        for _ in 0..8 {
-                            let step = rng.u32(0..4);
-                            let (kind, handle) = [
-                                (Kind::Qp, qp.handle),
-                                (Kind::Cq, cq.handle),
-                                (Kind::Mr, mr.keys.mr_handle),
-                            ][rng.usize(0..3)];
-                            let handle = handle.wrapping_add(step);
-                            if let Err(errno) = ctx.destroy(kind, handle) {
-                                ensure!(
-                                    known.contains(&errno),
-                                    "ending {handle:#x} failed with {errno}"
-                                );
-                            }
-                        }
-                        for result in [qp.destroy(), mr.destroy(), cq.destroy()] {
-                            if let Err(errno) = result {
-                                ensure!(
-                                    known.contains(&errno),
-                                    "ending its own failed with {errno}"
-                                );
-                            }
-                        }
+                    let mut whole = 0;
+                    for round in 0..rounds {
+                        let raced = race(ctx, pd, &buffer, &mut rng);
+                        whole += u32::from(raced.with_context(|| format!("round {round}"))?);
                     }
+                    ensure!(whole > 0, "no round of {rounds} got its QP");
                     Ok(())
                 })
             })
             .collect();
-        threads
-            .into_iter()
-            .map(|it| {
-                it.join()
-                    .unwrap_or_else(|_| Err(anyhow::anyhow!("a thread panicked")))
-            })
-            .collect()
-    });
-    for result in results {
-        // A thread whose CQ was destroyed by another one cannot create its QP.
-        if let Err(error) = result {
-            let errno = error.root_cause().downcast_ref::<Errno>().copied();
-            ensure!(
-                errno.is_some_and(|it| known.contains(&it) || it == Errno::EDQUOT),
-                "{error:#}"
-            );
-        }
-    }
+        threads.into_iter().try_for_each(|it| {
+            it.join()
+                .unwrap_or_else(|_| Err(anyhow::anyhow!("a thread panicked")))
+        })
+    })?;
     drop((pd, ctx));
     others.unharmed()
 }
