@@ -33,18 +33,21 @@ const GENERATIONS: u16 = u16::MAX;
 struct Secret(u64);
 
 impl Secret {
-    /// The `given`th generation of an index, of 1 to `last`: a permutation of 16 bits (a Feistel
-    /// network whose rounds are SipHash), applied again if the value is no generation.
+    /// The `given`th generation of an index, of 1 to `last`: a permutation of as many bits as `last`
+    /// has, or one more (a Feistel network whose rounds are SipHash), applied again if the value is no
+    /// generation.
     fn generation(self, index: u16, given: u16, last: u16) -> u16 {
+        let half = last.checked_ilog2().unwrap_or(0) / 2 + 1;
+        let mask = !(u16::MAX << (half & 15));
         let mut value = given;
         loop {
-            let [mut left, mut right] = value.to_be_bytes();
+            let (mut left, mut right) = (value >> (half & 15), value & mask);
             for round in 0..ROUNDS {
                 let mut hash = DefaultHasher::new();
                 (self.0, index, round, right).hash(&mut hash);
-                (left, right) = (right, left ^ hash.finish() as u8);
+                (left, right) = (right, (left ^ hash.finish() as u16) & mask);
             }
-            value = u16::from_be_bytes([left, right]);
+            value = left << (half & 15) | right;
             if value < last {
                 return value.wrapping_add(1);
             }
@@ -311,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_secret_order_has_each_generation_once() {
-        for last in [1, 2047, 32_767, 65_535] {
+        for last in [1, 63, 2047, 16_383, 65_535] {
             let table = Table::with_secret(1, 3, last);
             let order = generations(table, usize::from(last) + 1);
             assert_eq!(order[0], order[usize::from(last)], "then it begins again");
@@ -336,7 +339,7 @@ mod tests {
 
     #[test]
     fn each_index_has_an_order_of_its_own() {
-        let mut table = Table::with_secret(100, 7, 32_767);
+        let mut table = Table::with_secret(100, 7, 16_383);
         let mut firsts = Vec::new();
         while let Some(number) = table.next() {
             table.insert(number, ());
