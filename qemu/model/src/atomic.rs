@@ -10,7 +10,7 @@ use crate::message::is_misaligned;
 use crate::message::sges;
 use crate::message::Message;
 use crate::message::Sender;
-use crate::mr::Range;
+use crate::region::Range;
 use crate::transfer::Fault;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::AtomicWqe;

@@ -136,7 +136,7 @@ impl<H: Host> Function<H> {
             check_access(context.access, access::ALL)?;
         }
         let list = match wants(mr_mask::MEMORY) {
-            true => Some(self.list_of(&context)?),
+            true => Some(self.memory_of(&context)?),
             false => None,
         };
         let region = self.data.regions.get_mut(key);

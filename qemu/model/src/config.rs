@@ -3,6 +3,7 @@
 
 use core::fmt;
 use qpair_abi::entry;
+use qpair_queue::buflist::PageLimits;
 
 /// The properties of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,6 +140,14 @@ impl Config {
     /// MSI-X vectors.
     pub fn vectors(&self) -> u32 {
         self.eqs
+    }
+
+    /// The pages that a buffer list may have.
+    pub(crate) fn page_limits(&self) -> PageLimits {
+        PageLimits {
+            min_shift: self.min_page_shift,
+            max_shift: self.max_page_shift,
+        }
     }
 
     /// Bytes of BAR 2 that are doorbell pages.

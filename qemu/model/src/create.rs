@@ -14,9 +14,9 @@ use crate::function::Function;
 use crate::host::Host;
 use crate::list::List;
 use crate::mr::Domain;
-use crate::mr::Region;
 use crate::qp::QueuePair;
 use crate::qp::WorkQueue;
+use crate::region::Region;
 use crate::ring::Ring;
 use crate::srq::SharedReceives;
 use crate::table::Table;
@@ -99,7 +99,7 @@ impl<H: Host> Function<H> {
         writable: bool,
     ) -> Result<Ring<H::Map>, AdminError> {
         let core = &mut self.data.core;
-        let limits = core.page_limits();
+        let limits = core.config.page_limits();
         let bytes = u64::from(depth.entries()).saturating_mul(entry);
         let (bus, pages) = (&mut core.bus, &mut core.ring_pages);
         Ring::new(bus, pages, list, bytes, writable, limits)
@@ -304,9 +304,9 @@ impl<H: Host> Function<H> {
             if (context.addr, context.buffer) != (0, BufferList::default()) {
                 return Err(AdminError::Buffer);
             }
-            List::of_all(self.data.core.page_limits()).ok_or(AdminError::Buffer)?
+            List::of_all(self.data.core.config.page_limits()).ok_or(AdminError::Buffer)?
         } else {
-            self.list_of(&context)?
+            self.memory_of(&context)?
         };
         let number = self.next_number(|function| &mut function.data.regions)?;
         let region = Region {
@@ -324,15 +324,9 @@ impl<H: Host> Function<H> {
     }
 
     /// The memory of a region.
-    pub(crate) fn list_of(&self, context: &MrContext) -> Result<List<H::Map>, AdminError> {
-        let most = 1u64 << (self.data.core.config.log_region & 63);
-        // The last byte may be the last of the address space.
-        let last = context.buffer.bytes.saturating_sub(1);
-        if context.buffer.bytes > most || context.addr.checked_add(last).is_none() {
-            return Err(AdminError::Buffer);
-        }
-        let list = List::new(&context.buffer, self.data.core.page_limits(), 1);
-        list.ok_or(AdminError::Buffer)
+    pub(crate) fn memory_of(&self, context: &MrContext) -> Result<List<H::Map>, AdminError> {
+        let config = &self.data.core.config;
+        Region::memory(config, context.addr, &context.buffer).ok_or(AdminError::Buffer)
     }
 
     pub(crate) fn create_mw(&mut self, command: &Command) -> Result<Results, AdminError> {

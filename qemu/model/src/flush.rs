@@ -10,7 +10,7 @@ use crate::host::Host;
 use crate::message::is_misaligned;
 use crate::message::Message;
 use crate::message::Sender;
-use crate::mr::Range;
+use crate::region::Range;
 use crate::transfer::Fault;
 use qpair_abi::command::access;
 use qpair_abi::entry::flush;

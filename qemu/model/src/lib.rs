@@ -41,6 +41,7 @@
 //! | `run_queue` | the order in which queue pairs run |
 //! | `table` | objects by number, deferred frees |
 //! | `producers` | the producer indices of CQs, for the writers of doorbells |
+//! | `region` | a memory region |
 //! | `mr` | memory regions and domains |
 //! | `window` | memory windows |
 //! | `registers` | the registers that software writes |
@@ -113,6 +114,7 @@ mod mr;
 mod port;
 mod producers;
 mod qp;
+mod region;
 mod registers;
 mod ring;
 mod run_queue;

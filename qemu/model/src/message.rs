@@ -6,7 +6,7 @@
 
 use crate::bus::to_bytes;
 use crate::mr::Place;
-use crate::mr::Range;
+use crate::region::Range;
 use qpair_abi::command::access;
 use qpair_abi::command::service;
 use qpair_abi::counters::Counter;

@@ -9,13 +9,12 @@ use crate::bus::Bus;
 use crate::host::DmaFault;
 use crate::host::Host;
 use crate::host::Mapping;
-use crate::list::List;
+use crate::region::Range;
+use crate::region::Region;
 use crate::segment::Segment;
 use crate::table::Table;
 use core::ops::Range as Part;
 use qpair_abi::command::access;
-use qpair_abi::command::BufferList;
-use qpair_abi::command::MrContext;
 use qpair_abi::counters::Counter;
 use qpair_abi::status::Detail;
 use qpair_abi::Number;
@@ -24,44 +23,10 @@ use std::collections::VecDeque;
 /// Regions that keep a run mapped.
 const KEPT: usize = 256;
 
-/// A memory region.
-pub(crate) struct Region<M> {
-    pub(crate) pd: Number,
-    pub(crate) access: u8,
-    pub(crate) flags: u8,
-    /// Its first byte in its own address space.
-    pub(crate) addr: u64,
-    pub(crate) list: List<M>,
-    pub(crate) described: BufferList,
-    /// Windows that are bound to it.
-    pub(crate) windows: u32,
-}
-
-impl<M> Region<M> {
-    /// The context for QUERY.
-    pub(crate) fn context(&self) -> MrContext {
-        MrContext {
-            pd: self.pd,
-            access: self.access,
-            flags: self.flags,
-            addr: self.addr,
-            buffer: self.described,
-        }
-    }
-}
-
 /// A protection domain.
 pub(crate) struct Domain {
     /// Queue pairs and regions in it.
     pub(crate) users: u32,
-}
-
-/// A range of a region, as software names it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Range {
-    pub(crate) key: Number,
-    pub(crate) addr: u64,
-    pub(crate) bytes: u64,
 }
 
 /// Where a range begins that has been checked. It is valid until the end of the turn: only a
@@ -106,17 +71,7 @@ impl<M: Mapping> Regions<M> {
     #[inline]
     pub(crate) fn find(&self, pd: Number, right: u8, range: Range) -> Result<Place, Detail> {
         let region = self.table.get(range.key).ok_or(Detail::Key)?;
-        if region.pd != pd {
-            return Err(Detail::Domain);
-        }
-        if region.access & right != right {
-            return Err(Detail::Rights);
-        }
-        let at = range.addr.checked_sub(region.addr).ok_or(Detail::Range)?;
-        let end = at.checked_add(range.bytes).ok_or(Detail::Range)?;
-        if end > region.list.shape().bytes() {
-            return Err(Detail::Range);
-        }
+        let at = region.at(pd, right, range)?;
         Ok(Place { key: range.key, at })
     }
 

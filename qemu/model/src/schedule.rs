@@ -17,7 +17,6 @@ use crate::run_queue::RunQueue;
 use qpair_abi::counters::Counter;
 use qpair_abi::status::EnableError;
 use qpair_abi::Number;
-use qpair_queue::buflist::PageLimits;
 use qpair_queue::index::Index;
 use std::collections::BTreeSet;
 use std::collections::VecDeque;
@@ -294,13 +293,6 @@ impl<H: Host> Core<H> {
             }
             self.timers.delayed.pop_front();
             self.raise_now(eq, vector);
-        }
-    }
-
-    pub(crate) fn page_limits(&self) -> PageLimits {
-        PageLimits {
-            min_shift: self.config.min_page_shift,
-            max_shift: self.config.max_page_shift,
         }
     }
 

@@ -17,7 +17,7 @@ use crate::message::Paused;
 use crate::message::Sender;
 use crate::message::WqeWords;
 use crate::mr::Place;
-use crate::mr::Range;
+use crate::region::Range;
 use qpair_abi::command::access;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;

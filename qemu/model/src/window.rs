@@ -6,8 +6,8 @@
 //! this queue pair gets may use it, and only it, or its peer by a message to it, may invalidate it.
 
 use crate::host::Mapping;
-use crate::mr::Range;
 use crate::mr::Regions;
+use crate::region::Range;
 use crate::table::Table;
 use core::ops::Deref;
 use core::ops::DerefMut;
