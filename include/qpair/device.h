@@ -133,6 +133,8 @@
 #define QPAIR_HW_REG_LIMIT_GROUP_MEMBERS	0xffff0000
 /* Groups that have members. */
 #define QPAIR_HW_REG_LIMIT_GROUP_COUNT		0x0000ffff
+/* Fast registration memory regions. */
+#define QPAIR_HW_REG_LIMIT_FRMR			0x6c
 
 /* What registers read as. */
 
@@ -244,10 +246,41 @@
  */
 #define QPAIR_HW_WINDOW_KEY			0x80000000
 /*
+ * The bit that the keys of FRMRs have, without QPAIR_HW_WINDOW_KEY; those of
+ * regions have neither.
+ */
+#define QPAIR_HW_FRMR_KEY			0x40000000
+/*
  * The bit of a CQE's or EQE's last word that tells whose it is: 1 in the
  * ring's first pass, then 0, and so on.
  */
 #define QPAIR_HW_OWNER				(1ULL << 63)
+
+/**
+ * struct qpair_hw_buffer_list - Where a ring or region lies: its bytes are
+ * bytes bytes of a list of pages, from byte offset of the first.
+ *
+ * levels      root is the DMA address of
+ * 0           the block itself, contiguous; offset and page_shift are 0
+ * 1           a contiguous table of the pages' DMA addresses, 8 bytes each
+ * 2           a contiguous table of the DMA addresses of leaf tables, each 4
+ *             KiB with 512 pages' addresses
+ *
+ * @root: DMA address; aligned to 8 bytes if a table, to 64 if a ring.
+ * @bytes: Length in bytes.
+ * @offset: First byte in the first page; less than a page.
+ * @page_shift: Base-two logarithm of the page size.
+ * @levels: 0, 1 or 2.
+ * @reserved5: Zero.
+ */
+struct qpair_hw_buffer_list {
+	__le64 root;
+	__le64 bytes;
+	__le32 offset;
+	__u8 page_shift;
+	__u8 levels;
+	__u8 reserved5[2];
+};
 
 /**
  * struct qpair_hw_send_wqe - The head of a send work queue entry.
@@ -260,8 +293,8 @@
  *   invalidate there.
  * @wr_id: The poster's own, given back in the CQE.
  * @remote_addr: Address in the peer's region (WRITE, READ, atomics).
- * @rkey: Key of the peer's region or window; of a LOCAL_INV that of its own
- *   window.
+ * @rkey: Key of the peer's region, window or FRMR; of a LOCAL_INV that of its
+ *   own window or FRMR.
  * @inline_bytes: Bytes of inline data that follow.
  */
 struct qpair_hw_send_wqe {
@@ -417,6 +450,36 @@ struct qpair_hw_bind_wqe {
 };
 
 /**
+ * struct qpair_hw_reg_wqe - The registration of an FRMR, in the send queue of
+ * a queue pair that registers. No SGE follows.
+ *
+ * @opcode: As of a struct qpair_hw_send_wqe: REG_MR.
+ * @flags: As of a struct qpair_hw_send_wqe.
+ * @blocks: As of a struct qpair_hw_send_wqe.
+ * @sges: Must be 0: it has no SGEs.
+ * @access: Rights of the FRMR: LOCAL_WRITE and REMOTE_* of QPAIR_HW_ACCESS_*.
+ * @wr_id: As of a struct qpair_hw_send_wqe.
+ * @addr: Address of its first byte in its own address space.
+ * @key: Key that the FRMR gets: any of its own, with the new tag.
+ * @inline_bytes: Must be 0: it has no inline data.
+ * @buffer: Its memory; bytes is its length.
+ * @reserved10: Zero.
+ */
+struct qpair_hw_reg_wqe {
+	__u8 opcode;
+	__u8 flags;
+	__u8 blocks;
+	__u8 sges;
+	__le32 access;
+	__le64 wr_id;
+	__le64 addr;
+	__le32 key;
+	__le32 inline_bytes;
+	struct qpair_hw_buffer_list buffer;
+	__u8 reserved10[8];
+};
+
+/**
  * struct qpair_hw_recv_wqe - The head of a receive work queue entry.
  *
  * @sges: SGEs that follow.
@@ -524,13 +587,15 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_OP_ATOMIC_WRITE		12
 /* Binds a memory window; since version 1.1. */
 #define QPAIR_HW_OP_BIND			8
-/* Invalidates a memory window of its own; since version 1.1. */
+/* Invalidates a memory window or an FRMR of its own; since version 1.1. */
 #define QPAIR_HW_OP_LOCAL_INV			9
 /*
- * As QPAIR_HW_OP_SEND, and invalidates a memory window of the peer; since
- * version 1.1.
+ * As QPAIR_HW_OP_SEND, and invalidates a memory window or an FRMR of the peer;
+ * since version 1.1.
  */
 #define QPAIR_HW_OP_SEND_INV			10
+/* Registers an FRMR; since version 1.1. */
+#define QPAIR_HW_OP_REG_MR			13
 /* In CQEs only: a receive that a SEND filled. */
 #define QPAIR_HW_OP_RECV			0x80
 /* In CQEs only: a receive that a WRITE with immediate took. */
@@ -564,7 +629,9 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_CQE_SOLICITED			(1 << 2)
 /* The receive begins with a GRH (UD). */
 #define QPAIR_HW_CQE_GRH			(1 << 3)
-/* imm is the key of the memory window that the sender has invalidated. */
+/*
+ * imm is the key of the memory window or FRMR that the sender has invalidated.
+ */
 #define QPAIR_HW_CQE_INV			(1 << 6)
 
 /* Statuses of completions, with the numbers of enum ibv_wc_status. */
@@ -587,11 +654,14 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_STATUS_LOCAL_PROTECTION	4
 /* The queue went to the error state before this was done. */
 #define QPAIR_HW_STATUS_FLUSH			5
-/* A memory window could not be bound, or not be invalidated. */
+/*
+ * A memory window could not be bound, an FRMR not be registered, or one of
+ * them not be invalidated.
+ */
 #define QPAIR_HW_STATUS_WINDOW_BIND		6
 /*
  * A WRITE with immediate of the peer that is not permitted took this receive,
- * or a SEND whose window cannot be invalidated.
+ * or a SEND whose window or FRMR cannot be invalidated.
  */
 #define QPAIR_HW_STATUS_LOCAL_ACCESS		8
 /*
@@ -651,16 +721,19 @@ struct qpair_hw_eqe {
  * long.
  */
 #define QPAIR_HW_DETAIL_MESSAGE			6
-/* No region or window has this key. */
+/* No region, window or FRMR has this key. */
 #define QPAIR_HW_DETAIL_KEY			7
 /*
- * The region or window belongs to another PD, or the window to another queue
- * pair.
+ * The region, window or FRMR belongs to another PD, or the window to another
+ * queue pair.
  */
 #define QPAIR_HW_DETAIL_DOMAIN			8
-/* The range is not inside the region or window. */
+/*
+ * The range is not inside the region, window or FRMR, or the memory of an FRMR
+ * is not valid.
+ */
 #define QPAIR_HW_DETAIL_RANGE			9
-/* The region or window, or the peer's queue pair, lacks the right. */
+/* The region, window or FRMR, or the peer's queue pair, lacks the right. */
 #define QPAIR_HW_DETAIL_RIGHTS			10
 /* The queue pair's peer is not there. */
 #define QPAIR_HW_DETAIL_NO_PEER			11
@@ -672,7 +745,7 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_DETAIL_SHORT_RECEIVE		14
 /* A page table, ring or page of the object could not be read or written. */
 #define QPAIR_HW_DETAIL_DMA			15
-/* The state of the queue, or of the window, does not allow it. */
+/* The state of the queue, or of the window or FRMR, does not allow it. */
 #define QPAIR_HW_DETAIL_STATE			16
 /* The address of an atomic is not aligned. */
 #define QPAIR_HW_DETAIL_ALIGNMENT		17
@@ -762,32 +835,6 @@ struct qpair_hw_command {
 	__le64 context;
 	__le32 mask;
 	__le32 context_bytes;
-};
-
-/**
- * struct qpair_hw_buffer_list - Where a ring or region lies: its bytes are
- * bytes bytes of a list of pages, from byte offset of the first.
- *
- * levels      root is the DMA address of
- * 0           the block itself, contiguous; offset and page_shift are 0
- * 1           a contiguous table of the pages' DMA addresses, 8 bytes each
- * 2           a contiguous table of the DMA addresses of leaf tables, each 4
- *             KiB with 512 pages' addresses
- *
- * @root: DMA address; aligned to 8 bytes if a table, to 64 if a ring.
- * @bytes: Length in bytes.
- * @offset: First byte in the first page; less than a page.
- * @page_shift: Base-two logarithm of the page size.
- * @levels: 0, 1 or 2.
- * @reserved5: Zero.
- */
-struct qpair_hw_buffer_list {
-	__le64 root;
-	__le64 bytes;
-	__le32 offset;
-	__u8 page_shift;
-	__u8 levels;
-	__u8 reserved5[2];
 };
 
 /**
@@ -966,6 +1013,30 @@ struct qpair_hw_mw_context {
 };
 
 /**
+ * struct qpair_hw_frmr_context - The context of an FRMR, a fast registration
+ * memory region.
+ *
+ * @pd: The domain that it belongs to.
+ * @access: Rights: LOCAL_WRITE and REMOTE_* of QPAIR_HW_ACCESS_* (queried).
+ * @tag: The tag of its key as it is now (queried).
+ * @valid: 1: it is registered; else 0 (queried).
+ * @reserved4: Zero.
+ * @addr: Address of its first byte in its own address space (queried).
+ * @buffer: Its memory (queried).
+ * @reserved7: Zero.
+ */
+struct qpair_hw_frmr_context {
+	__le32 pd;
+	__u8 access;
+	__u8 tag;
+	__u8 valid;
+	__u8 reserved4[1];
+	__le64 addr;
+	struct qpair_hw_buffer_list buffer;
+	__u8 reserved7[24];
+};
+
+/**
  * struct qpair_hw_gid_context - An entry of the port's table of GIDs, or the
  * GID of a group.
  *
@@ -1029,6 +1100,8 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_KIND_MW			9
 /* Entry of the port's table of GIDs; there from the start. */
 #define QPAIR_HW_KIND_GID			10
+/* Fast registration memory region; since version 1.1. */
+#define QPAIR_HW_KIND_FRMR			11
 
 /* What to do with one, the low half of a command's opcode. */
 
@@ -1095,6 +1168,11 @@ struct qpair_hw_srq_context {
 
 /* A datagram that it sends to a group is not copied to itself (UD). */
 #define QPAIR_HW_QP_NO_OWN_COPY			(1 << 0)
+/*
+ * Its SQ registers FRMRs, by DMA addresses (RC). A driver gives no process
+ * such a queue pair; since version 1.1.
+ */
+#define QPAIR_HW_QP_REGISTERS			(1 << 1)
 
 /* Attributes that a MODIFY of a queue pair changes. */
 
@@ -1305,5 +1383,8 @@ struct qpair_hw_srq_context {
 /* The key of a memory window. */
 #define QPAIR_HW_KEY_OF_WINDOW(number, tag) \
 	(QPAIR_HW_WINDOW_KEY | ((number) >> 16 & 0x7ff) << 20 | ((number) & 0xfff) << 8 | (tag))
+/* The key of an FRMR. */
+#define QPAIR_HW_KEY_OF_FRMR(number, tag) \
+	(QPAIR_HW_FRMR_KEY | ((number) >> 16 & 0x3f) << 24 | ((number) & 0xffff) << 8 | (tag))
 
 #endif /* _QPAIR_DEVICE_H */

@@ -8,7 +8,7 @@
 //!
 //! | command | context | results |
 //! |---|---|---|
-//! | `CREATE EQ, CQ, QP, MR, SRQ, MW` | read: what it shall be | its number (for an MR: its key) |
+//! | `CREATE EQ, CQ, QP, MR, SRQ, MW, FRMR` | read: what it shall be | its number (for an MR: its key) |
 //! | `CREATE PD` | none | its number |
 //! | `MODIFY EQ` | read: moderation | none |
 //! | `MODIFY CQ` | read: depth and ring of a resize | index past the last entry in the old ring; index of the first in the new one |
@@ -20,9 +20,9 @@
 //! | `ATTACH QP`, `DETACH QP` | read: the GID of a group | none |
 //! | `MODIFY PAGE` | none; `number` is the page's index | doorbell violations of this page since the last time; its next violation is reported again |
 //! | `QUERY PAGE` | none; `number` is the page's index | destroyed queue pairs of this page whose index is not free; the same of CQs; of SRQs |
-//! | `QUERY EQ, CQ, QP, MR, SRQ, MW` | written: what it is | none |
+//! | `QUERY EQ, CQ, QP, MR, SRQ, MW, FRMR` | written: what it is | none |
 //! | `QUERY DEVICE` | written: [`counters`](super::counters) | none |
-//! | `DESTROY EQ, MR, PD, MW` | none | none |
+//! | `DESTROY EQ, MR, PD, MW, FRMR` | none | none |
 //! | `DESTROY CQ` | none | producer index of its EQ, 0, producer index of EQ 0 |
 //! | `DESTROY QP` | none | producer indices of its send CQ, of its receive CQ, of EQ 0 |
 //! | `DESTROY SRQ` | none | 0, 0, producer index of EQ 0 |
@@ -61,6 +61,8 @@ pub mod kind {
     pub const MW: u8 = 9;
     /// Entry of the port's table of GIDs; there from the start.
     pub const GID: u8 = 10;
+    /// Fast registration memory region; since version 1.1.
+    pub const FRMR: u8 = 11;
 }
 
 /// What to do with one, the low half of a command's opcode.
@@ -260,6 +262,9 @@ layout! {
 pub mod qp_flags {
     /// A datagram that it sends to a group is not copied to itself (UD).
     pub const NO_OWN_COPY: u8 = 1 << 0;
+    /// Its SQ registers FRMRs, by DMA addresses (RC). A driver gives no process such a queue pair;
+    /// since version 1.1.
+    pub const REGISTERS: u8 = 1 << 1;
 }
 
 /// Timers of a queue pair: 0 is the device's own interval, 1 to 31 are the codes of verbs, and
@@ -442,6 +447,25 @@ pub mod mw_type {
     /// It belongs to the queue pair that binds it (type 2B), and is invalidated before it is bound
     /// again.
     pub const TWO: u8 = 2;
+}
+
+layout! {
+    /// The context of an FRMR, a fast registration memory region.
+    pub struct FrmrContext: 8 {
+        /// The domain that it belongs to.
+        pd: Number = 0 @ 0,
+        /// Rights: `LOCAL_WRITE` and `REMOTE_*` of [`access`] (queried).
+        access: u8 = 0 @ 32,
+        /// The tag of its [key](super::entry::frmr_key) as it is now (queried).
+        tag: u8 = 0 @ 40,
+        /// 1: it is registered; else 0 (queried).
+        valid: u8 = 0 @ 48,
+        /// Address of its first byte in its own address space (queried).
+        addr: u64 = 1 @ 0,
+        ..;
+        /// Its memory (queried).
+        buffer: BufferList = 2,
+    }
 }
 
 /// What a memory region is.

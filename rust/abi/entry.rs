@@ -6,7 +6,7 @@
 //! come scatter/gather entries ([`Sge`], two words each), or, with
 //! [`send_flags::INLINE`], the bytes themselves. An atomic begins with six words,
 //! an [`AtomicWqe`], a WQE of a UD queue pair too, a [`UdWqe`], and the bind of a memory window,
-//! a [`BindWqe`].
+//! a [`BindWqe`]. A fast registration fills a block, a [`RegWqe`].
 //!
 //! An RQ or SRQ is an array of WQEs of one stride, `64 << shift` bytes: two words of
 //! [`RecvWqe`], then SGEs.
@@ -16,6 +16,7 @@
 //! with the rest of the entry already in memory; software reads it first, alone,
 //! then a read barrier, then the rest.
 
+use super::command::BufferList;
 use super::Number;
 
 /// Most payload bytes of a datagram.
@@ -110,7 +111,7 @@ layout! {
         wr_id: u64 = 1 @ 0,
         /// Address in the peer's region (WRITE, READ, atomics).
         remote_addr: u64 = 2 @ 0,
-        /// Key of the peer's region or window; of a LOCAL_INV that of its own window.
+        /// Key of the peer's region, window or FRMR; of a LOCAL_INV that of its own window or FRMR.
         rkey: u32 = 3 @ 0,
         /// Bytes of inline data that follow.
         inline_bytes: u32 = 3 @ 32,
@@ -250,6 +251,34 @@ layout! {
     }
 }
 
+layout! {
+    /// The registration of an FRMR, in the send queue of a queue pair that registers. No SGE follows.
+    pub struct RegWqe: 8 {
+        /// As of a [`SendWqe`]: REG_MR.
+        opcode: u8 = 0 @ 0,
+        /// As of a [`SendWqe`].
+        flags: u8 = 0 @ 8,
+        /// As of a [`SendWqe`].
+        blocks: u8 = 0 @ 16,
+        /// Must be 0: it has no SGEs.
+        sges: u8 = 0 @ 24,
+        /// Rights of the FRMR: `LOCAL_WRITE` and `REMOTE_*` of
+        /// [`access`](super::command::access).
+        access: u32 = 0 @ 32,
+        /// As of a [`SendWqe`].
+        wr_id: u64 = 1 @ 0,
+        /// Address of its first byte in its own address space.
+        addr: u64 = 2 @ 0,
+        /// Key that the FRMR gets: any of its own, with the new tag.
+        key: u32 = 3 @ 0,
+        /// Must be 0: it has no inline data.
+        inline_bytes: u32 = 3 @ 32,
+        ..;
+        /// Its memory; `bytes` is its length.
+        buffer: BufferList = 4,
+    }
+}
+
 /// The bit that the keys of memory windows have, and those of regions have not.
 pub const WINDOW_KEY: u32 = 0x80000000;
 
@@ -270,6 +299,26 @@ pub const fn window_of(key: u32) -> Option<(Number, u8)> {
     let index = (key >> 8 & (MAX_WINDOWS - 1)) as u16;
     let generation = (key >> 20) as u16 & Number::MW_GENERATIONS;
     Some((Number::new(index, generation), key as u8))
+}
+
+/// The bit that the keys of FRMRs have, without [`WINDOW_KEY`]; those of regions have neither.
+pub const FRMR_KEY: u32 = 0x40000000;
+
+/// The key of an FRMR with this number, and a tag of the software's choice: [`FRMR_KEY`], 6 bits of
+/// generation, 16 of index, 8 of tag.
+pub const fn frmr_key(frmr: Number, tag: u8) -> u32 {
+    let generation = frmr.generation() as u32 & Number::FRMR_GENERATIONS as u32;
+    FRMR_KEY | generation << 24 | (frmr.index() as u32) << 8 | tag as u32
+}
+
+/// Number and tag of an FRMR with this key; `None` if it is no FRMR's.
+#[inline]
+pub const fn frmr_of(key: u32) -> Option<(Number, u8)> {
+    if key & (WINDOW_KEY | FRMR_KEY) != FRMR_KEY {
+        return None;
+    }
+    let generation = (key >> 24) as u16 & Number::FRMR_GENERATIONS;
+    Some((Number::new((key >> 8) as u16, generation), key as u8))
 }
 
 layout! {
@@ -319,10 +368,12 @@ pub mod opcode {
     pub const ATOMIC_WRITE: u8 = 12;
     /// Binds a memory window; since version 1.1.
     pub const BIND: u8 = 8;
-    /// Invalidates a memory window of its own; since version 1.1.
+    /// Invalidates a memory window or an FRMR of its own; since version 1.1.
     pub const LOCAL_INV: u8 = 9;
-    /// As [`SEND`], and invalidates a memory window of the peer; since version 1.1.
+    /// As [`SEND`], and invalidates a memory window or an FRMR of the peer; since version 1.1.
     pub const SEND_INV: u8 = 10;
+    /// Registers an FRMR; since version 1.1.
+    pub const REG_MR: u8 = 13;
     /// In CQEs only: a receive that a SEND filled.
     pub const RECV: u8 = 0x80;
     /// In CQEs only: a receive that a WRITE with immediate took.
@@ -392,7 +443,7 @@ pub mod cqe_flags {
     pub const SOLICITED: u8 = 1 << 2;
     /// The receive begins with a GRH (UD).
     pub const GRH: u8 = 1 << 3;
-    /// `imm` is the key of the memory window that the sender has invalidated.
+    /// `imm` is the key of the memory window or FRMR that the sender has invalidated.
     pub const INV: u8 = 1 << 6;
 }
 

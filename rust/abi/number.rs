@@ -9,13 +9,14 @@ use super::layout::Field;
 ///
 /// Doorbells, entries and contexts carry whole numbers, so one that outlived its object matches
 /// nothing. Generations start at 1; 0 names only the three objects that registers bring up: EQ 0,
-/// CQ 0 and QP 0, and others end at 65535, except three:
+/// CQ 0 and QP 0, and others end at 65535, except four:
 ///
 /// - Those of a queue pair end at [`QP_GENERATIONS`](Self::QP_GENERATIONS). So its number has 24 bits,
 ///   as the QPN of verbs, and is never 0, 1 or [`GROUP`](Self::GROUP).
-/// - Those of a memory region end at [`MR_GENERATIONS`](Self::MR_GENERATIONS). So the top bit of its
-///   key is 0.
-/// - Those of a memory window end at [`MW_GENERATIONS`](Self::MW_GENERATIONS). So they fit into its key.
+/// - Those of a memory region end at [`MR_GENERATIONS`](Self::MR_GENERATIONS). So the two top bits of
+///   its key are 0.
+/// - Those of a memory window end at [`MW_GENERATIONS`](Self::MW_GENERATIONS), and those of an FRMR at
+///   [`FRMR_GENERATIONS`](Self::FRMR_GENERATIONS). So they fit into its key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Number(u32);
 
@@ -31,9 +32,11 @@ impl Number {
     /// The last generation of a queue pair's index; 1 follows it.
     pub const QP_GENERATIONS: u16 = 0xfe;
     /// The last generation of a memory region's index.
-    pub const MR_GENERATIONS: u16 = 0x7fff;
+    pub const MR_GENERATIONS: u16 = 0x3fff;
     /// The last generation of a memory window's index.
     pub const MW_GENERATIONS: u16 = 0x7ff;
+    /// The last generation of an FRMR's index.
+    pub const FRMR_GENERATIONS: u16 = 0x3f;
 
     /// The number of this index and generation.
     #[inline]

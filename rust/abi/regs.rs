@@ -187,6 +187,11 @@ macro_rules! registers {
                 /// Groups that have members.
                 15:0 count;
             }
+
+            /// Fast registration memory regions.
+            pub LIMIT_FRMR(u32) @ 0x6c {
+                31:0 count;
+            }
         }
     };
 }

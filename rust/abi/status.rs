@@ -17,10 +17,11 @@ codes! {
         LocalProtection = 4, "local protection error";
         /// The queue went to the error state before this was done.
         Flush = 5, "work request flushed";
-        /// A memory window could not be bound, or not be invalidated.
+        /// A memory window could not be bound, an FRMR not be registered, or one of them not be
+        /// invalidated.
         WindowBind = 6, "memory window bind error";
         /// A WRITE with immediate of the peer that is not permitted took this receive, or a SEND whose
-        /// window cannot be invalidated.
+        /// window or FRMR cannot be invalidated.
         LocalAccess = 8, "local access error";
         /// The peer found the request invalid: its receive is too short, it allows no such
         /// operation, or the address of an atomic is not aligned.
@@ -60,13 +61,13 @@ codes! {
         Inline = 5, "bad inline length";
         /// Message longer than the limit, or an SGE of an atomic that is not 8 bytes long.
         Message = 6, "bad message length";
-        /// No region or window has this key.
+        /// No region, window or FRMR has this key.
         Key = 7, "no such key";
-        /// The region or window belongs to another PD, or the window to another queue pair.
+        /// The region, window or FRMR belongs to another PD, or the window to another queue pair.
         Domain = 8, "key of another protection domain";
-        /// The range is not inside the region or window.
+        /// The range is not inside the region, window or FRMR, or the memory of an FRMR is not valid.
         Range = 9, "range outside the region";
-        /// The region or window, or the peer's queue pair, lacks the right.
+        /// The region, window or FRMR, or the peer's queue pair, lacks the right.
         Rights = 10, "missing access right";
         /// The queue pair's peer is not there.
         NoPeer = 11, "no such peer";
@@ -78,7 +79,7 @@ codes! {
         ShortReceive = 14, "receive too short";
         /// A page table, ring or page of the object could not be read or written.
         Dma = 15, "DMA failed";
-        /// The state of the queue, or of the window, does not allow it.
+        /// The state of the queue, or of the window or FRMR, does not allow it.
         State = 16, "wrong state";
         /// The address of an atomic is not aligned.
         Alignment = 17, "address not aligned";

@@ -90,6 +90,26 @@ fn the_key_of_a_window_is_its_number_and_a_tag() {
     assert_eq!(entry::window_of(region.raw()), None, "the key of a region");
 }
 
+/// A key is of one kind alone.
+#[test]
+fn the_key_of_an_frmr_is_its_number_and_a_tag() {
+    let number = Number::new(0xabcd, 0x3f);
+    let key = entry::frmr_key(number, 0x12);
+    assert_eq!(key, 0x7fab_cd12);
+    assert_eq!(entry::frmr_of(key), Some((number, 0x12)));
+    assert_eq!(entry::frmr_of(key + 1), Some((number, 0x13)));
+    let first = entry::frmr_key(Number::new(0, 1), 0);
+    assert_eq!(first, 0x4100_0000);
+    for key in [first, key] {
+        assert_eq!(entry::window_of(key), None);
+    }
+    let region = Number::new(0xffff, Number::MR_GENERATIONS).raw();
+    let window = entry::window_key(Number::new(0xfff, Number::MW_GENERATIONS), 0xff);
+    for other in [region, window] {
+        assert_eq!(entry::frmr_of(other), None, "{other:#x}");
+    }
+}
+
 #[test]
 fn a_doorbell_is_taken_apart_as_it_was_put_together() {
     let number = Number::new(9, 3);

@@ -27,7 +27,10 @@ pub const FRAME: Frame = Frame {
              #define QPAIR_HW_GENERATION(number)\t\t((number) >> 16)\n\
              /* The key of a memory window. */\n\
              #define QPAIR_HW_KEY_OF_WINDOW(number, tag) \\\n\
-             \t(QPAIR_HW_WINDOW_KEY | ((number) >> 16 & 0x7ff) << 20 | ((number) & 0xfff) << 8 | (tag))\n",
+             \t(QPAIR_HW_WINDOW_KEY | ((number) >> 16 & 0x7ff) << 20 | ((number) & 0xfff) << 8 | (tag))\n\
+             /* The key of an FRMR. */\n\
+             #define QPAIR_HW_KEY_OF_FRMR(number, tag) \\\n\
+             \t(QPAIR_HW_FRMR_KEY | ((number) >> 16 & 0x3f) << 24 | ((number) & 0xffff) << 8 | (tag))\n",
 };
 
 /// Reads what drivers must know in the sources in `abi`.
@@ -88,8 +91,11 @@ pub fn read(abi: &Path) -> anyhow::Result<Facts> {
             "MAX_WINDOWS",
             "OWNER",
             "WINDOW_KEY",
+            "FRMR_KEY",
         ],
     )?;
+    // A part of a WQE.
+    facts.layout_of(&command, "BufferList")?;
     facts.layouts(&entry)?;
     for (name, prefix) in [
         ("opcode", "OP_"),

@@ -298,12 +298,25 @@ impl Facts {
         self.code(file, name, &prefix, title)
     }
 
-    /// All structures of a file.
+    /// The structures of a file which are not there yet.
     pub(crate) fn layouts(&mut self, file: &syn::File) -> anyhow::Result<()> {
         for table in macros(&file.items, "layout") {
             let table: Layout = table.mac.parse_body()?;
-            self.layout(table)?;
+            if !self.words.contains_key(&table.name.to_string()) {
+                self.layout(table)?;
+            }
         }
         Ok(())
+    }
+
+    /// One structure of a file.
+    pub(crate) fn layout_of(&mut self, file: &syn::File, name: &str) -> anyhow::Result<()> {
+        for table in macros(&file.items, "layout") {
+            let table: Layout = table.mac.parse_body()?;
+            if table.name == name {
+                return self.layout(table);
+            }
+        }
+        bail!("no structure {name}")
     }
 }

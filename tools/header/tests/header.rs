@@ -10,12 +10,12 @@ use std::fs;
 
 use heck::ToShoutySnakeCase as _;
 use qpair_abi::command::{
-    self, BufferList, Command, CqContext, EqContext, GidContext, MrContext, MwContext, QpContext,
-    SrqContext,
+    self, BufferList, Command, CqContext, EqContext, FrmrContext, GidContext, MrContext, MwContext,
+    QpContext, SrqContext,
 };
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::{
-    self, AtomicWqe, BindWqe, Cqe, Eqe, FlushWqe, RecvWqe, SendWqe, Sge, UdWqe,
+    self, AtomicWqe, BindWqe, Cqe, Eqe, FlushWqe, RecvWqe, RegWqe, SendWqe, Sge, UdWqe,
 };
 use qpair_abi::status::{AdminError, Detail, EnableError, Event, Status};
 use qpair_abi::{doorbell, regs, Number};
@@ -58,23 +58,23 @@ fn values() -> BTreeMap<String, u64> {
         "REG_": regs { BYTES }
         "": entry {
             ATOMIC_BYTES BLOCK_BYTES DATAGRAM_BYTES GRH_BYTES MAX_BLOCKS MAX_STRIDE_SHIFT MAX_WINDOWS
-            OWNER OWN_Q_KEY WINDOW_KEY
+            OWNER OWN_Q_KEY WINDOW_KEY FRMR_KEY
         }
         "OP_": entry::opcode {
             NOP SEND SEND_IMM WRITE WRITE_IMM READ COMPARE_SWAP FETCH_ADD BIND LOCAL_INV
-            SEND_INV FLUSH ATOMIC_WRITE RECV RECV_WRITE_IMM
+            SEND_INV FLUSH ATOMIC_WRITE REG_MR RECV RECV_WRITE_IMM
         }
         "FLUSH_": entry::flush { GLOBAL PERSISTENT }
         "SEND_": entry::send_flags { SIGNALED SOLICITED FENCE INLINE }
         "CQE_": entry::cqe_flags { RECV IMM SOLICITED GRH INV }
         "": command { MAX_CONTEXT_BYTES }
-        "KIND_": command::kind { EQ CQ QP MR PD SRQ PAGE DEVICE MW GID }
+        "KIND_": command::kind { EQ CQ QP MR PD SRQ PAGE DEVICE MW GID FRMR }
         "VERB_": command::verb { CREATE MODIFY QUERY DESTROY ATTACH DETACH }
         "CQ_": command::cq_flags { USER OVERRUN }
         "SRQ_": command::srq_flags { FAILED }
         "SERVICE_": command::service { RC UD UC }
         "QPS_": command::qp_state { RESET INIT RTR RTS SQD ERROR }
-        "QP_": command::qp_flags { NO_OWN_COPY }
+        "QP_": command::qp_flags { NO_OWN_COPY REGISTERS }
         "QP_MASK_": command::qp_mask { STATE PEER ACCESS RETRY Q_KEY NOTIFY TIMERS }
         "ACCESS_": command::access {
             LOCAL_WRITE REMOTE_WRITE REMOTE_READ REMOTE_ATOMIC BIND ZERO_BASED FLUSH_GLOBAL
@@ -118,10 +118,11 @@ fn layouts() -> Vec<(&'static str, usize, &'static [Field])> {
     }
     layouts! {
         "send_wqe": SendWqe "ud_wqe": UdWqe "atomic_wqe": AtomicWqe "flush_wqe": FlushWqe
-        "bind_wqe": BindWqe "recv_wqe": RecvWqe "sge": Sge "cqe": Cqe "eqe": Eqe
+        "bind_wqe": BindWqe "reg_wqe": RegWqe "recv_wqe": RecvWqe "sge": Sge "cqe": Cqe "eqe": Eqe
         "command": Command "buffer_list": BufferList "eq_context": EqContext
         "cq_context": CqContext "qp_context": QpContext "mr_context": MrContext
-        "srq_context": SrqContext "mw_context": MwContext "gid_context": GidContext
+        "srq_context": SrqContext "mw_context": MwContext "frmr_context": FrmrContext
+        "gid_context": GidContext
     }
 }
 
@@ -160,6 +161,10 @@ fn facts() -> String {
     equal(
         "QPAIR_HW_KEY_OF_WINDOW(0x8765432f, 0x1a)",
         entry::window_key(Number::from_raw(0x8765_432f), 0x1a).into(),
+    );
+    equal(
+        "QPAIR_HW_KEY_OF_FRMR(0x87254321, 0x1a)",
+        entry::frmr_key(Number::from_raw(0x8725_4321), 0x1a).into(),
     );
     let opcode = command::opcode(command::kind::QP, command::verb::MODIFY);
     equal(
