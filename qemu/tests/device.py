@@ -96,6 +96,7 @@ def bad_values_are_refused():
         "max-pds": (0, 65537),
         "max-srqs": (65537,),
         "max-mws": (4097,),
+        "max-frmrs": (65537,),
         "max-groups": (65536,),
         "max-group-members": (65535,),
         "doorbell-pages": (0, 65537),

@@ -237,6 +237,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
     fixed!("max-pds", pds: u32, "protection domains"),
     fixed!("max-srqs", srqs: u32, "shared receive queues"),
     fixed!("max-mws", mws: u32, "memory windows"),
+    fixed!("max-frmrs", frmrs: u32, "fast registration memory regions"),
     fixed!("max-groups", groups: u32, "groups of multicast"),
     fixed!("max-group-members", group_members: u32, "members of a group of multicast"),
     fixed!("doorbell-pages", pages: u32, "doorbell pages, the driver's page 0 included"),

@@ -9,6 +9,7 @@ use crate::context::without_context;
 use crate::context::Results;
 use crate::cq::CompletionQueue;
 use crate::eq::EventQueue;
+use crate::frmr::Frmr;
 use crate::function::Function;
 use crate::host::Host;
 use crate::host::Trace;
@@ -149,6 +150,9 @@ impl<H: Host> Function<H> {
         const CREATE_MW: u8 = opcode(kind::MW, verb::CREATE);
         const QUERY_MW: u8 = opcode(kind::MW, verb::QUERY);
         const DESTROY_MW: u8 = opcode(kind::MW, verb::DESTROY);
+        const CREATE_FRMR: u8 = opcode(kind::FRMR, verb::CREATE);
+        const QUERY_FRMR: u8 = opcode(kind::FRMR, verb::QUERY);
+        const DESTROY_FRMR: u8 = opcode(kind::FRMR, verb::DESTROY);
         const CREATE_PD: u8 = opcode(kind::PD, verb::CREATE);
         const DESTROY_PD: u8 = opcode(kind::PD, verb::DESTROY);
         const CREATE_SRQ: u8 = opcode(kind::SRQ, verb::CREATE);
@@ -182,6 +186,9 @@ impl<H: Host> Function<H> {
             CREATE_MW => self.create_mw(command),
             QUERY_MW => self.query_mw(command),
             DESTROY_MW => without_context(command).and_then(|()| self.destroy_mw(number)),
+            CREATE_FRMR => self.create_frmr(command),
+            QUERY_FRMR => self.query_frmr(command),
+            DESTROY_FRMR => without_context(command).and_then(|()| self.destroy_frmr(number)),
             CREATE_PD => without_context(command).and_then(|()| self.create_pd()),
             DESTROY_PD => without_context(command).and_then(|()| self.destroy_pd(number)),
             CREATE_SRQ => self.create_srq(command),
@@ -229,6 +236,12 @@ impl<H: Host> Function<H> {
     fn query_mw(&mut self, command: &Command) -> Result<Results, AdminError> {
         let found = self.data.windows.get(command.number);
         let context = found.map(Window::context).ok_or(AdminError::Number)?;
+        answer(&mut self.data.core.bus, command, &context.encode())
+    }
+
+    fn query_frmr(&mut self, command: &Command) -> Result<Results, AdminError> {
+        let found = self.data.regions.frmrs.get(command.number);
+        let context = found.map(Frmr::context).ok_or(AdminError::Number)?;
         answer(&mut self.data.core.bus, command, &context.encode())
     }
 

@@ -3,6 +3,7 @@
 
 use crate::tries::Step;
 use crate::tries::NO_LIMIT;
+use qpair_abi::command::qp_flags;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::QpContext;
 use qpair_abi::Number;
@@ -50,6 +51,11 @@ impl Attributes {
             flags: context.flags,
             gid: [context.gid, context.gid_high],
         }
+    }
+
+    /// Whether its SQ may register memory.
+    pub(crate) fn registers(&self) -> bool {
+        self.flags & qp_flags::REGISTERS != 0
     }
 
     /// Whether its receives are those of an SRQ.

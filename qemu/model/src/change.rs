@@ -175,6 +175,13 @@ impl<H: Host> Function<H> {
         Ok(Results::default())
     }
 
+    pub(crate) fn destroy_frmr(&mut self, frmr: Number) -> Result<Results, AdminError> {
+        let found = self.data.regions.frmrs.remove(frmr);
+        let found = found.ok_or(AdminError::Number)?;
+        self.domain_users(found.pd, -1);
+        Ok(Results::default())
+    }
+
     pub(crate) fn destroy_pd(&mut self, pd: Number) -> Result<Results, AdminError> {
         let domain = self.domains.get(pd).ok_or(AdminError::Number)?;
         if domain.users != 0 {

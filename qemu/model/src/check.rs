@@ -8,6 +8,7 @@ use crate::atomic::check_atomic;
 use crate::datapath::DataPath;
 use crate::flush::check_atomic_write;
 use crate::flush::check_flush;
+use crate::frmr;
 use crate::host::Host;
 use crate::message::Kind;
 use crate::message::Message;
@@ -162,7 +163,12 @@ impl<H: Host> DataPath<H> {
         words: &[u64],
     ) -> Result<(&'static Kind, u32), Refused> {
         let wqe = message.wqe;
-        let has = wqe.opcode == opcode::NOP || sender.service == service::RC;
+        let has = match wqe.opcode {
+            opcode::NOP => true,
+            // The WQE names DMA addresses.
+            opcode::REG_MR => self.qps.get(sender.qp).is_some_and(|qp| qp.registers()),
+            _ => sender.service == service::RC,
+        };
         let Some(kind) = Kind::of(wqe.opcode).filter(|_| has) else {
             return refuse(Detail::Opcode);
         };
@@ -180,8 +186,11 @@ impl<H: Host> DataPath<H> {
         self.check_head::<HEAD>(kind, &head)?;
         match wqe.opcode {
             opcode::NOP => (),
-            opcode::BIND | opcode::LOCAL_INV if wqe.sges != 0 => return refuse(Detail::Sges),
+            opcode::BIND | opcode::LOCAL_INV | opcode::REG_MR if wqe.sges != 0 => {
+                return refuse(Detail::Sges);
+            }
             opcode::LOCAL_INV => (),
+            opcode::REG_MR => frmr::check(words).or_else(refuse)?,
             opcode::BIND if bind(words).access & !u32::from(window::RIGHTS) == 0 => (),
             opcode::BIND => return refuse(Detail::Flags),
             opcode::FLUSH => check_flush(&message, words).or_else(refuse)?,

@@ -22,6 +22,8 @@ pub struct Config {
     pub srqs: u32,
     /// Memory windows.
     pub mws: u32,
+    /// Fast registration memory regions.
+    pub frmrs: u32,
     /// Groups that have members.
     pub groups: u32,
     /// Members of a group.
@@ -84,6 +86,7 @@ impl Default for Config {
             pds: 16384,
             srqs: 8192,
             mws: 1024,
+            frmrs: 16384,
             groups: 512,
             group_members: 512,
             pages: 1024,
@@ -174,6 +177,7 @@ impl Config {
                 0,
                 u64::from(entry::MAX_WINDOWS),
             ),
+            ("max-frmrs", u64::from(self.frmrs), 0, 1 << 16),
             ("max-groups", u64::from(self.groups), 0, u16::MAX.into()),
             (
                 "max-group-members",

@@ -10,6 +10,7 @@ use crate::context::read;
 use crate::context::Results;
 use crate::cq::CompletionQueue;
 use crate::eq::EventQueue;
+use crate::frmr::Frmr;
 use crate::function::Function;
 use crate::host::Host;
 use crate::list::List;
@@ -34,6 +35,7 @@ use qpair_abi::command::BufferList;
 use qpair_abi::command::Command;
 use qpair_abi::command::CqContext;
 use qpair_abi::command::EqContext;
+use qpair_abi::command::FrmrContext;
 use qpair_abi::command::GidContext;
 use qpair_abi::command::MrContext;
 use qpair_abi::command::MwContext;
@@ -53,8 +55,13 @@ pub(crate) const MAX_RETRY: u8 = 7;
 /// Whether a queue pair has only attributes of its service.
 fn is_of_service(context: &QpContext) -> bool {
     let (gid, gid_high) = (context.gid, context.gid_high);
-    let no_gid = (gid, gid_high) == (0, 0) && context.flags == 0;
-    if (GidContext { gid, gid_high }).is_group() {
+    let no_gid = (gid, gid_high) == (0, 0);
+    let flags = match context.service {
+        service::RC => qp_flags::REGISTERS,
+        service::UD => qp_flags::NO_OWN_COPY,
+        _ => 0,
+    };
+    if (GidContext { gid, gid_high }).is_group() || context.flags & !flags != 0 {
         return false;
     }
     let no_timers = (context.timeout, context.min_rnr_timer) == (0, 0);
@@ -192,7 +199,8 @@ impl<H: Host> Function<H> {
             u32::from(context.draining),
         ];
         check_unset(queried.into_iter())?;
-        check_unset([context.flags & !qp_flags::NO_OWN_COPY].into_iter())?;
+        let known = qp_flags::NO_OWN_COPY | qp_flags::REGISTERS;
+        check_unset([context.flags & !known].into_iter())?;
         check_access(context.access, access::GRANTS)?;
         let there = |cq: Number| cq != Number::ADMIN && self.data.cqs.get(cq).is_some();
         if self.domains.get(context.pd).is_none()
@@ -349,6 +357,26 @@ impl<H: Host> Function<H> {
         let number = self.next_number(|function| &mut function.data.windows)?;
         let window = Window::new(number, &context);
         self.data.windows.insert(number, window);
+        self.domain_users(context.pd, 1);
+        Ok(Results::created(number))
+    }
+
+    pub(crate) fn create_frmr(&mut self, command: &Command) -> Result<Results, AdminError> {
+        let words = read(&mut self.data.core.bus, command)?;
+        check_reserved(&words, &FrmrContext::RESERVED)?;
+        let context = FrmrContext::decode(&words);
+        // All else is queried.
+        let given = FrmrContext {
+            pd: context.pd,
+            ..FrmrContext::default()
+        };
+        if context != given {
+            return Err(AdminError::Reserved);
+        }
+        self.check_domain(context.pd)?;
+        let number = self.next_number(|function| &mut function.data.regions.frmrs)?;
+        let frmr = Frmr::new(context.pd);
+        self.data.regions.frmrs.insert(number, frmr);
         self.domain_users(context.pd, 1);
         Ok(Results::created(number))
     }

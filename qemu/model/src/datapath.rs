@@ -75,7 +75,7 @@ impl<H: Host> DataPath<H> {
             qps: QueuePairs::new(config.qps),
             srqs: Table::new(config.srqs),
             starved: Links::new(config.qps),
-            regions: Regions::new(config.mrs, 0),
+            regions: Regions::new(config.mrs, config.frmrs, 0),
             windows: Windows::new(config.mws, 0),
             port: Port::default(),
             groups: Groups::default(),
@@ -99,7 +99,7 @@ impl<H: Host> DataPath<H> {
         self.qps = QueuePairs::new(core.config.qps);
         self.srqs = Table::new(core.config.srqs);
         self.starved = Links::new(core.config.qps);
-        self.regions = Regions::new(core.config.mrs, seed);
+        self.regions = Regions::new(core.config.mrs, core.config.frmrs, seed);
         // Orders of their own: a key tells nothing of a region's.
         self.windows = Windows::new(core.config.mws, !seed);
         self.port = Port::default();

@@ -19,8 +19,8 @@
 //! | the alignment of an atomic, the rights of the peer for a FLUSH | remote invalid request | local access |
 //! | the peer's region or window | remote access | local access |
 //! | the sender's memory, if the peer's answer goes there | local protection | - |
-//! | the peer's window to invalidate | tries again, then retry exceeded | local access |
-//! | a window to bind or to invalidate | window bind | - |
+//! | the peer's window or FRMR to invalidate | tries again, then retry exceeded | local access |
+//! | a window to bind, an FRMR to register, one of them to invalidate | window bind | - |
 //!
 //! UC has the faults of the sender; else [`unreliable`](crate::unreliable) drops the message.
 //!
@@ -32,6 +32,7 @@ use crate::check::RC;
 use crate::check::UD;
 use crate::datapath::DataPath;
 use crate::fault_point::Verdict;
+use crate::frmr;
 use crate::host::Host;
 use crate::message::is_misaligned;
 use crate::message::last_move;
@@ -51,6 +52,7 @@ use crate::tries::NO_LIMIT;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
 use qpair_abi::counters::Counter;
+use qpair_abi::entry::frmr_of;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::send_flags;
 use qpair_abi::entry::SendWqe;
@@ -241,7 +243,14 @@ impl<H: Host> DataPath<H> {
         let (by, wqe) = ((sender.qp, sender.pd), &message.wqe);
         let done = match wqe.opcode {
             opcode::BIND => self.windows.bind(&mut self.regions, by, &bind(words)),
+            opcode::LOCAL_INV if frmr_of(wqe.rkey).is_some() => {
+                self.regions.frmrs.invalidate(sender.pd, wqe.rkey)
+            }
             opcode::LOCAL_INV => self.windows.invalidate(&mut self.regions, by, wqe.rkey),
+            opcode::REG_MR => {
+                let (frmrs, config) = (&mut self.regions.frmrs, &self.core.config);
+                frmrs.register(config, sender.pd, &frmr::decode(words))
+            }
             _ => Ok(()),
         };
         match done {
@@ -253,13 +262,17 @@ impl<H: Host> DataPath<H> {
         }
     }
 
-    /// Invalidates the peer's window that a message names. If it cannot be invalidated, the peer
-    /// fails, and does not answer.
+    /// Invalidates the peer's window or FRMR that a message names. If it cannot be invalidated, the
+    /// peer fails, and does not answer.
     fn invalidate_at_peer(&mut self, sender: &Sender, wqe: &SendWqe) -> Result<(), Refusal> {
         let no_peer = Refusal::Retry(Detail::NoPeer);
         let peer = self.qps.get(sender.peer).ok_or(no_peer)?;
-        let (by, windows) = ((sender.peer, peer.pd), &mut self.windows);
-        let Err(detail) = windows.invalidate(&mut self.regions, by, wqe.imm) else {
+        let (pd, regions) = (peer.pd, &mut self.regions);
+        let done = match frmr_of(wqe.imm) {
+            Some(_) => regions.frmrs.invalidate_by_peer(pd, wqe.imm),
+            None => (self.windows).invalidate(regions, (sender.peer, pd), wqe.imm),
+        };
+        let Err(detail) = done else {
             return Ok(());
         };
         self.count_stale(detail, wqe);
@@ -267,8 +280,8 @@ impl<H: Host> DataPath<H> {
         Err(Refusal::Retry(Detail::NotReady))
     }
 
-    /// [`perform`](Self::perform) for what has one step, a message that invalidates a window, or one
-    /// that is not mapped as one piece at both ends, or is longer than what is left of the turn.
+    /// [`perform`](Self::perform) for what has one step, a message that invalidates, or one that is
+    /// not mapped as one piece at both ends, or is longer than what is left of the turn.
     #[cold]
     fn step_by_step(
         &mut self,

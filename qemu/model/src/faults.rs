@@ -83,6 +83,7 @@ const OPCODES: &[(&str, u8)] = &[
     ("bind", opcode::BIND),
     ("local-inv", opcode::LOCAL_INV),
     ("send-inv", opcode::SEND_INV),
+    ("reg-mr", opcode::REG_MR),
     ("recv", opcode::RECV),
 ];
 

@@ -106,7 +106,8 @@ impl<H: Host> Function<H> {
     pub fn objects(&self) -> u64 {
         let data = &self.data;
         let queues = data.events.eqs.count() + data.cqs.count() + data.qps.count();
-        let memory = data.regions.count() + data.windows.count() + self.domains.count();
+        let regions = data.regions.count() + data.regions.frmrs.count();
+        let memory = regions + data.windows.count() + self.domains.count();
         (queues + data.srqs.count() + memory + data.groups.members()) as u64
     }
 

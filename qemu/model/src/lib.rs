@@ -42,6 +42,7 @@
 //! | `table` | objects by number, deferred frees |
 //! | `producers` | the producer indices of CQs, for the writers of doorbells |
 //! | `region` | a memory region |
+//! | `frmr` | fast registration memory regions |
 //! | `mr` | memory regions and domains |
 //! | `window` | memory windows |
 //! | `registers` | the registers that software writes |
@@ -103,6 +104,7 @@ mod fault_point;
 mod faults;
 mod fifo;
 mod flush;
+mod frmr;
 mod function;
 mod group;
 mod inject;

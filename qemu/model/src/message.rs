@@ -96,9 +96,9 @@ const FLUSH: Kind = Kind {
 };
 
 impl Kind {
-    /// By opcode. A bind or an invalidation of a window is as a NOP, an atomic WRITE as a WRITE.
+    /// By opcode. A bind, an invalidation or a registration is as a NOP, an atomic WRITE as a WRITE.
     const ALL: &'static [Self] = &[
-        NOP, SEND, SEND, WRITE, WRITE_IMM, READ, ATOMIC, ATOMIC, NOP, NOP, SEND, FLUSH, WRITE,
+        NOP, SEND, SEND, WRITE, WRITE_IMM, READ, ATOMIC, ATOMIC, NOP, NOP, SEND, FLUSH, WRITE, NOP,
     ];
 
     /// The operation of an opcode.
@@ -110,6 +110,7 @@ impl Kind {
             assert!(opcode::COMPARE_SWAP == 6 && opcode::FETCH_ADD == 7);
             assert!(opcode::BIND == 8 && opcode::LOCAL_INV == 9 && opcode::SEND_INV == 10);
             assert!(opcode::FLUSH == 11 && opcode::ATOMIC_WRITE == 12);
+            assert!(opcode::REG_MR == 13);
         }
         Self::ALL.get(usize::from(opcode))
     }

@@ -53,6 +53,7 @@ impl<H: Host> Function<H> {
             offset::LIMIT_PD => c.pds,
             offset::LIMIT_SRQ => c.srqs,
             offset::LIMIT_MW => c.mws,
+            offset::LIMIT_FRMR => c.frmrs,
             offset::LIMIT_PAGE => c.pages,
             offset::LIMIT_RING => {
                 log(c.log_eq, 24) | log(c.log_cq, 16) | log(c.log_rq, 8) | log(c.log_sq, 0)

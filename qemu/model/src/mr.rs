@@ -2,10 +2,12 @@
 //! Memory regions: from a key and an address to guest memory, or to an error.
 //!
 //! A region keeps a run mapped that is used twice in a row. At most [`KEPT`] regions do; then the
-//! one that was mapped first drops its mapping. A mapping ends with its region. A run that cannot
-//! be mapped is tried again after the system has taken addresses of it away.
+//! one that was mapped first drops its mapping. A mapping ends with its region, that of an FRMR with
+//! its registration. A run that cannot be mapped is tried again after the system has taken addresses
+//! of it away.
 
 use crate::bus::Bus;
+use crate::frmr::Frmrs;
 use crate::host::DmaFault;
 use crate::host::Host;
 use crate::host::Mapping;
@@ -16,6 +18,8 @@ use crate::table::Table;
 use core::ops::Range as Part;
 use qpair_abi::command::access;
 use qpair_abi::counters::Counter;
+use qpair_abi::entry::frmr_key;
+use qpair_abi::entry::frmr_of;
 use qpair_abi::status::Detail;
 use qpair_abi::Number;
 use std::collections::VecDeque;
@@ -29,8 +33,9 @@ pub(crate) struct Domain {
     pub(crate) users: u32,
 }
 
-/// Where a range begins that has been checked. It is valid until the end of the turn: only a
-/// command, in a turn of its own, destroys a region.
+/// Where a range begins that has been checked. It is valid until its request ends: only a command,
+/// in a turn of its own, destroys a region, and only another request, or this one after its bytes,
+/// ends a registration.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     key: Number,
@@ -38,9 +43,10 @@ pub(crate) struct Place {
     at: u64,
 }
 
-/// All regions.
+/// All regions, and the FRMRs.
 pub(crate) struct Regions<M> {
     table: Table<Region<M>>,
+    pub(crate) frmrs: Frmrs<M>,
     /// Regions that may have a run mapped, in the order in which they tried to map one.
     kept: VecDeque<Number>,
 }
@@ -59,20 +65,33 @@ impl<M> core::ops::DerefMut for Regions<M> {
 }
 
 impl<M: Mapping> Regions<M> {
-    /// For at most `limit` regions, whose keys follow from `seed`.
-    pub(crate) fn new(limit: u32, seed: u64) -> Self {
+    /// For at most so many regions and FRMRs, whose keys follow from `seed`.
+    pub(crate) fn new(regions: u32, frmrs: u32, seed: u64) -> Self {
         Self {
-            table: Table::with_secret(limit, seed, Number::MR_GENERATIONS),
+            table: Table::with_secret(regions, seed, Number::MR_GENERATIONS),
+            // Orders of their own: a key tells nothing of a region's.
+            frmrs: Frmrs::new(frmrs, seed ^ 1),
             kept: VecDeque::new(),
         }
     }
 
-    /// Checks that a range is in a region of this domain that has this right; 0 is no right.
+    /// Checks that a range is in a region or FRMR of this domain that has this right; 0 is no right.
     #[inline]
     pub(crate) fn find(&self, pd: Number, right: u8, range: Range) -> Result<Place, Detail> {
-        let region = self.table.get(range.key).ok_or(Detail::Key)?;
-        let at = region.at(pd, right, range)?;
+        let at = match self.table.get(range.key) {
+            Some(region) => region.at(pd, right, range)?,
+            None => self.frmrs.at(pd, right, range)?,
+        };
         Ok(Place { key: range.key, at })
+    }
+
+    /// The region, or that of the registered FRMR, with this key.
+    #[inline]
+    fn region_mut(&mut self, key: Number) -> Option<&mut Region<M>> {
+        if frmr_of(key.raw()).is_some() {
+            return self.frmrs.region_mut(key.raw());
+        }
+        self.table.get_mut(key)
     }
 
     /// [`find`](Self::find), and how many bytes of the range lie in one piece, at least one. The
@@ -85,7 +104,7 @@ impl<M: Mapping> Regions<M> {
         range: Range,
     ) -> Result<(Place, u64), Detail> {
         let place = self.find(pd, right, range)?;
-        let region = self.table.get_mut(range.key).ok_or(Detail::Key)?;
+        let region = self.region_mut(range.key).ok_or(Detail::Key)?;
         let writable = access::writes(region.access);
         let run = region.list.run(bus, place.at);
         let run = run.map_err(|_| Detail::Dma)?;
@@ -96,14 +115,16 @@ impl<M: Mapping> Regions<M> {
         Ok((place, left.min(range.bytes)))
     }
 
-    /// Notes that a region has tried to map a run.
+    /// Notes that a region has tried to map a run. An FRMR is noted once, whatever the tag of its key.
     fn keep(&mut self, key: Number) {
+        let frmr = frmr_of(key.raw());
+        let key = frmr.map_or(key, |(frmr, _)| Number::from_raw(frmr_key(frmr, 0)));
         if self.kept.contains(&key) {
             return;
         }
         if self.kept.len() == KEPT {
             let first = self.kept.pop_front();
-            if let Some(region) = first.and_then(|first| self.table.get_mut(first)) {
+            if let Some(region) = first.and_then(|first| self.region_mut(first)) {
                 region.list.unmap(0, u64::MAX);
             }
         }
@@ -112,15 +133,17 @@ impl<M: Mapping> Regions<M> {
 
     /// Drops the mappings of a range of addresses that the system takes away.
     pub(crate) fn unmap(&mut self, first: u64, last: u64) {
-        for key in &self.kept {
-            if let Some(region) = self.table.get_mut(*key) {
+        let kept = core::mem::take(&mut self.kept);
+        for key in &kept {
+            if let Some(region) = self.region_mut(*key) {
                 region.list.unmap(first, last);
             }
         }
+        self.kept = kept;
     }
 
-    /// Copies bytes from one place to another. `None` if they are not mapped as one piece at both:
-    /// nothing is copied.
+    /// Copies bytes from one place to another, both of regions. `None` if they are not mapped as one
+    /// piece at both: nothing is copied.
     #[inline(always)]
     pub(crate) fn copy<H: Host<Map = M>>(
         &self,
@@ -149,7 +172,7 @@ impl<M: Mapping> Regions<M> {
         bytes: usize,
         mut go: impl FnMut(&Segment<M>, &mut Bus<H>, u64, Part<usize>) -> Result<(), DmaFault>,
     ) -> Result<(), DmaFault> {
-        let region = self.table.get_mut(place.key).ok_or(DmaFault)?;
+        let region = self.region_mut(place.key).ok_or(DmaFault)?;
         let mut done = 0;
         while done < bytes {
             let at = place.at.wrapping_add(done as u64);

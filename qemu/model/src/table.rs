@@ -8,9 +8,9 @@
 //! is freed when the heads of these rings have passed them (a *deferred free*): the number in
 //! such an entry names no object, and never another one at the same index.
 //!
-//! The generations of an index are 1 to 65535, of queue pairs, regions and windows 1 to the last that
-//! their numbers can have, each once before one comes again: in order, or, in a table with a secret,
-//! in an order that is not known without it.
+//! The generations of an index are 1 to 65535, of queue pairs, regions, windows and FRMRs 1 to the
+//! last that their numbers can have, each once before one comes again: in order, or, in a table with a
+//! secret, in an order that is not known without it.
 
 use qpair_abi::Number;
 use std::hash::DefaultHasher;

@@ -20,6 +20,7 @@ use crate::mr::Place;
 use crate::region::Range;
 use qpair_abi::command::access;
 use qpair_abi::counters::Counter;
+use qpair_abi::entry::frmr_of;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::window_of;
 use qpair_abi::entry::RecvWqe;
@@ -198,16 +199,17 @@ impl<H: Host> DataPath<H> {
         self.regions.find(pd, 0, range)
     }
 
-    /// Counts a request that was refused for its key, if the key is that of a destroyed region or
-    /// window.
+    /// Counts a request that was refused for its key, if the key is that of a destroyed region,
+    /// window or FRMR.
     pub(crate) fn count_stale(&mut self, detail: Detail, wqe: &SendWqe) {
         let key = match wqe.opcode {
             opcode::SEND_INV => wqe.imm,
             _ => wqe.rkey,
         };
-        let is_stale = match window_of(key) {
-            Some((window, _)) => self.windows.is_stale(window),
-            None => self.regions.is_stale(Number::from_raw(key)),
+        let is_stale = match (window_of(key), frmr_of(key)) {
+            (Some((window, _)), _) => self.windows.is_stale(window),
+            (None, Some((frmr, _))) => self.regions.frmrs.is_stale(frmr),
+            (None, None) => self.regions.is_stale(Number::from_raw(key)),
         };
         if detail == Detail::Key && is_stale {
             self.core.bus.count(Counter::Stale);

@@ -98,7 +98,7 @@ fn garbage_in_commands() {
                 m.memory.set_word(spare + 8 * rng.below(8192), rng.odd());
             }
             let mut command = Command {
-                opcode: opcode(rng.below(10) as u8, rng.below(6) as u8),
+                opcode: opcode(rng.below(12) as u8, rng.below(7) as u8),
                 flags: send_flags::SIGNALED,
                 blocks: 1,
                 number: Number::new(rng.below(4) as u16, rng.below(4) as u16),
@@ -129,14 +129,18 @@ fn garbage_in_commands() {
     });
 }
 
-/// The keys of a window of each type, of either domain.
-fn windows(p: &mut Pair) -> [u32; 2] {
-    [(p.pd_a, mw_type::ONE), (p.pd_b, mw_type::TWO)].map(|(pd, kind)| p.m.mw(pd, kind).1)
+/// The keys of a window of each type, and of a registered FRMR, of either domain.
+fn keys(p: &mut Pair) -> [u32; 4] {
+    let windows = [(p.pd_a, mw_type::ONE), (p.pd_b, mw_type::TWO)];
+    let [one, two] = windows.map(|(pd, kind)| p.m.mw(pd, kind).1);
+    let [first, second] = [(p.pd_a, p.mr_a), (p.pd_b, p.mr_b)]
+        .map(|(pd, mr)| p.m.registered(pd, mr.va, block(mr.addr, 5000)));
+    [one, two, first, second]
 }
 
 /// A mostly valid WQE, so that many checks pass.
-fn half_right(rng: &mut Rng, p: &Pair, windows: [u32; 2]) -> Vec<u64> {
-    let mut request = p.remote(rng.below(12) as u8, rng.below(1 << 12));
+fn half_right(rng: &mut Rng, p: &Pair, keys: [u32; 4]) -> Vec<u64> {
+    let mut request = p.remote(rng.below(15) as u8, rng.below(1 << 12));
     request.flags = rng.pick(&[0, 1, 1, 1, 3, 5, 9, 8, 255]);
     if rng.one_in(8) {
         request.remote_addr = rng.odd();
@@ -146,7 +150,7 @@ fn half_right(rng: &mut Rng, p: &Pair, windows: [u32; 2]) -> Vec<u64> {
         request.rkey = rng.pick(&[p.mr_a.key.raw(), wild]);
     }
     if rng.one_in(4) {
-        request.rkey = rng.pick(&windows) | rng.below(3) as u32;
+        request.rkey = rng.pick(&keys) | rng.below(3) as u32;
         request.imm = request.rkey;
     }
     if rng.one_in(10) {
@@ -170,12 +174,21 @@ fn half_right(rng: &mut Rng, p: &Pair, windows: [u32; 2]) -> Vec<u64> {
         work::BIND => bind_words(BindWqe {
             access: rng.below(70) as u32,
             ..Pair::bind(
-                rng.pick(&windows) | rng.below(3) as u32,
+                rng.pick(&keys) | rng.below(3) as u32,
                 rng.pick(&[&p.mr_a, &p.mr_b]),
                 rng.below(1 << 19),
                 rng.below(9000),
             )
         }),
+        work::REG_MR => {
+            let (key, addr) = (request.rkey, request.remote_addr);
+            let mr = rng.pick(&[p.mr_a, p.mr_b]);
+            let wqe = RegWqe {
+                access: rng.below(18) as u32,
+                ..registration(key, addr, block(mr.addr, rng.below(1 << 20)))
+            };
+            wqe.encode().to_vec()
+        }
         _ => wqe_words(request, &sges),
     };
     if rng.one_in(10) {
@@ -213,7 +226,7 @@ fn garbage_in_work_requests() {
                 (b.retry, b.rnr_retry) = (1, 7);
             }
         });
-        let windows = windows(&mut p);
+        let keys = keys(&mut p);
         for _ in 0..200 {
             for qp in [p.a.number, p.b.number] {
                 if p.state(qp) == qp_state::ERROR {
@@ -234,7 +247,7 @@ fn garbage_in_work_requests() {
                 }
             }
             for _ in 0..1 + rng.below(3) {
-                let words = half_right(rng, &p, windows);
+                let words = half_right(rng, &p, keys);
                 p.m.post_words(&mut p.a, &words);
             }
             p.m.ring(0, doorbell::RQ, p.b.number, p.b.rq_tail);
@@ -266,18 +279,19 @@ fn anything_in_any_order() {
                 } else {
                     (a.retry, a.rnr_retry) = (7, 7);
                     (b.retry, b.rnr_retry) = (3, 6);
+                    (a.flags, b.flags) = (qp_flags::REGISTERS, qp_flags::REGISTERS);
                 }
             },
         );
         p.m.memory.set_lenient(true);
-        let windows = windows(&mut p);
+        let keys = keys(&mut p);
         let mut others = Others::new(&mut p);
         let numbers = [p.a.number, p.b.number, p.cq_a.number, p.cq_b.number];
         let eqs = [Number::ADMIN, Number::new(1, 1)];
         for _ in 0..1500 {
             match rng.below(18) {
                 0..4 => {
-                    let words = half_right(rng, &p, windows);
+                    let words = half_right(rng, &p, keys);
                     let mut qp = if rng.one_in(4) { p.b } else { p.a };
                     p.m.post_words(&mut qp, &words);
                     p.m.ring_sq(&qp);
@@ -494,9 +508,9 @@ fn a_device_that_keeps_nothing_to_itself() {
     // is strict here.
     with_seeds("a_device_that_keeps_nothing_to_itself", 60, |rng| {
         let mut p = Pair::new();
-        let windows = windows(&mut p);
+        let keys = keys(&mut p);
         for _ in 0..30 {
-            let mut words = half_right(rng, &p, windows);
+            let mut words = half_right(rng, &p, keys);
             // Addresses in WQEs are checked by keys, so they may have any value.
             for word in words.iter_mut().skip(4) {
                 if rng.one_in(3) {

@@ -309,7 +309,7 @@ fn a_sender_without_a_copy_of_its_own() {
     assert_eq!(ids, [(w.qps[0].number, 0), (made, 51)]);
     assert_eq!((w.done(1).len(), w.dropped()), (1, 0));
     for wrong in [
-        QpContext { flags: 2, ..good },
+        QpContext { flags: 4, ..good },
         QpContext {
             flags: 0x80,
             ..good

@@ -16,6 +16,7 @@ pub mod events;
 pub mod fatal;
 pub mod faults;
 pub mod flush;
+pub mod frmr;
 pub mod garbage;
 pub mod groups;
 pub mod in_doorbells;
@@ -55,6 +56,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         atomics::CHECKS,
         flush::CHECKS,
         windows::CHECKS,
+        frmr::CHECKS,
         regions::CHECKS,
         unreliable::CHECKS,
         datagrams::CHECKS,

@@ -40,6 +40,7 @@ fn limits_are_told() {
         groups: 23,
         group_members: 24,
         srqs: 25,
+        frmrs: 26,
         async_events: 5,
         ..Config::default()
     };
@@ -64,6 +65,7 @@ fn limits_are_told() {
         (offset::LIMIT_REGION, 30 << 16 | 12 << 8 | 36),
         (offset::LIMIT_MW, 1024),
         (offset::LIMIT_GROUP, 24 << 16 | 23),
+        (offset::LIMIT_FRMR, 26),
         (0x60, 0),
         (0xffc, 0),
     ];

@@ -37,6 +37,7 @@ struct World {
     qp: Number,
     mr: TestMr,
     mw: Number,
+    frmr: Number,
     /// The object that the last command created.
     made: Number,
     /// Kind, number, the context of another such object, and its reserved bits.
@@ -51,6 +52,7 @@ impl World {
         let spec = Machine::spec(pd, &cq);
         let (qp, mr) = (m.qp(&spec).number, m.mr(pd, 64));
         let mw = m.mw(pd, mw_type::TWO).0;
+        let frmr = m.frmr(pd).0;
         let mut kinds = Vec::new();
         let mut add = |kind, number, words: &[u64], reserved: &[u64]| {
             kinds.push((kind, number, words.to_vec(), reserved.to_vec()));
@@ -81,6 +83,8 @@ impl World {
         );
         let unbound = m.query::<8>(kind::MW, mw);
         add(kind::MW, mw, &unbound, &MwContext::RESERVED);
+        let free = m.query::<8>(kind::FRMR, frmr);
+        add(kind::FRMR, frmr, &free, &FrmrContext::RESERVED);
         Self {
             m,
             pd,
@@ -89,6 +93,7 @@ impl World {
             qp,
             mr,
             mw,
+            frmr,
             made: Number::ADMIN,
             kinds,
         }
@@ -128,6 +133,7 @@ impl World {
         add(kind::PAGE, verb::MODIFY, Number::new(3, 0), 0, 0);
         add(kind::PAGE, verb::QUERY, Number::new(3, 0), 0, 0);
         // Last and in this order, so that each can succeed.
+        add(kind::FRMR, verb::DESTROY, self.frmr, 0, 0);
         add(kind::MW, verb::DESTROY, self.mw, 0, 0);
         add(kind::MR, verb::DESTROY, self.mr.key, 0, 0);
         add(kind::QP, verb::DESTROY, self.qp, 0, 0);
@@ -180,7 +186,7 @@ fn unused(command: &Command) -> Vec<(usize, u32)> {
 fn every_bit_of_a_command() {
     let mut w = World::new();
     let commands = w.commands();
-    assert_eq!(commands.len(), 24, "as many as the manual lists");
+    assert_eq!(commands.len(), 27, "as many as the manual lists");
     for command in commands {
         let (words, context) = (Machine::command_words(&command), w.context_of(&command));
         for (word, bit) in unused(&command) {
@@ -235,6 +241,7 @@ fn queried(kind: u8) -> Vec<(usize, u32, u32)> {
             MwContext::FIELDS,
             &["access", "tag", "region", "qp", "addr", "bytes"],
         ),
+        kind::FRMR => (FrmrContext::FIELDS, &["access", "tag", "valid", "addr"]),
         _ => return Vec::new(),
     };
     let found = fields.iter().filter(|field| names.contains(&field.0));

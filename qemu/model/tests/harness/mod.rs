@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod driver;
+mod frmr;
 pub mod memory;
 pub mod objects;
 mod srq;
@@ -14,6 +15,7 @@ pub mod wire;
 mod work;
 
 pub use driver::*;
+pub use frmr::*;
 pub use memory::*;
 pub use objects::*;
 pub use srq::*;

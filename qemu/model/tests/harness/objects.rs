@@ -39,6 +39,7 @@ pub struct QpSpec {
     pub retry: u8,
     pub rnr_retry: u8,
     pub service: u8,
+    pub flags: u8,
     pub gid: [u64; 2],
 }
 
@@ -137,6 +138,7 @@ impl Machine {
             retry: 0,
             rnr_retry: 0,
             service: service::RC,
+            flags: 0,
             gid: [0; 2],
         }
     }
@@ -166,6 +168,7 @@ impl Machine {
             retry: spec.retry,
             rnr_retry: spec.rnr_retry,
             service: spec.service,
+            flags: spec.flags,
             gid: spec.gid[0],
             gid_high: spec.gid[1],
             sq: block(self.memory.alloc(sq_bytes, 64, Grant::Read), sq_bytes),
@@ -277,6 +280,21 @@ impl Machine {
         };
         let number = self.create(kind::MW, &context.encode()).expect("an MW");
         (number, window_key(number, 0))
+    }
+
+    /// An FRMR: its number, and its key.
+    pub fn frmr(&mut self, pd: Number) -> (Number, u32) {
+        let context = FrmrContext {
+            pd,
+            ..FrmrContext::default()
+        };
+        let number = self.create(kind::FRMR, &context.encode());
+        let number = number.expect("an FRMR");
+        (number, frmr_key(number, 0))
+    }
+
+    pub fn query_frmr(&mut self, frmr: Number) -> FrmrContext {
+        FrmrContext::decode(&self.query(kind::FRMR, frmr))
     }
 
     pub fn modify_mr(&mut self, key: Number, mask: u32, context: &MrContext) -> Outcome {

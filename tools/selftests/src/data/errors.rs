@@ -126,7 +126,8 @@ pub(super) fn bad_requests(setup: &Setup) -> Result<()> {
     let limit = pair.a.ctx.info.limits.max_inline;
     let refused = Status::LocalQpOperation;
     let all = vec![
-        wrong("opcode 13", refused, Opcode, Wqe::new(13, 0)),
+        wrong("REG_MR", refused, Opcode, Wqe::new(opcode::REG_MR, 0)),
+        wrong("opcode 14", refused, Opcode, Wqe::new(14, 0)),
         wrong("opcode 0x7f", refused, Opcode, Wqe::new(0x7f, 0)),
         wrong("RECV in an SQ", refused, Opcode, Wqe::new(opcode::RECV, 0)),
         wrong("opcode 0xff", refused, Opcode, Wqe::new(0xff, 0)),
