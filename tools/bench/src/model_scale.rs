@@ -2,9 +2,9 @@
 //! `model-scale`: the cost of a work request in the device model, by number of queue pairs.
 //!
 //! The model runs alone, on a machine that is a piece of memory: no QEMU, no driver. Each queue
-//! pair is its own peer and has its own CQ. Its SQ is filled once, with 64-byte WRITEs. Then a
-//! round is a doorbell for each queue pair, running the core until it is idle, and a head for each
-//! CQ. So only the model's own work is measured.
+//! pair is its own peer and has its own CQ. Its SQ is filled once, with 64-byte WRITEs, or with
+//! pairs of a REG_MR and a SEND_INV. Then a round is a doorbell for each queue pair, running the core
+//! until it is idle, and a head for each CQ. So only the model's own work is measured.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,18 +16,22 @@ use clap::Parser;
 use qpair_abi::command::access;
 use qpair_abi::command::kind;
 use qpair_abi::command::opcode as command_opcode;
+use qpair_abi::command::qp_flags;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::verb;
 use qpair_abi::command::BufferList;
 use qpair_abi::command::Command;
 use qpair_abi::command::CqContext;
+use qpair_abi::command::FrmrContext;
 use qpair_abi::command::MrContext;
 use qpair_abi::command::QpContext;
 use qpair_abi::doorbell;
+use qpair_abi::entry::frmr_key;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::send_flags;
 use qpair_abi::entry::Cqe;
+use qpair_abi::entry::RegWqe;
 use qpair_abi::entry::SendWqe;
 use qpair_abi::entry::Sge;
 use qpair_abi::entry::BLOCK_BYTES;
@@ -49,13 +53,16 @@ struct Args {
     /// Total work requests, in rounds of 8 for each queue pair
     #[arg(long, default_value_t = 1 << 16)]
     count: u64,
+    /// Register and invalidate, by a SEND to itself, instead of writing
+    #[arg(long)]
+    register: bool,
 }
 
 /// The address at which memory begins.
 const BASE: u64 = 0x10_0000;
 /// Entries of the rings, as a base-two logarithm.
 const LOG: u8 = 4;
-/// Work requests of a queue pair in a round.
+/// Work requests of a queue pair in a round, and completions.
 const BATCH: u32 = 8;
 /// Bytes of each.
 const SIZE: u32 = 64;
@@ -200,6 +207,8 @@ struct Machine {
     sq: u64,
     cq: u64,
     context: u64,
+    /// Receives of no bytes, of all queue pairs.
+    rq: u64,
     /// Commands so far.
     commands: u32,
 }
@@ -208,6 +217,13 @@ struct Machine {
 struct Pair {
     qp: Number,
     cq: Number,
+}
+
+/// The words of a block, which begins with these.
+fn block(words: &[u64]) -> [u64; BLOCK_BYTES / 8] {
+    let mut block = [0; BLOCK_BYTES / 8];
+    block[..words.len()].copy_from_slice(words);
+    block
 }
 
 fn whole(root: u64, bytes: u64) -> BufferList {
@@ -243,12 +259,14 @@ impl Machine {
             sq: 0,
             cq: 0,
             context: 0,
+            rq: 0,
             commands: 0,
         };
         let eq = machine.alloc(16 << LOG);
         machine.sq = machine.alloc(64 << LOG);
         machine.cq = machine.alloc(32 << LOG);
         machine.context = machine.alloc(256);
+        machine.rq = machine.alloc(64 << LOG);
         let (sq, cq) = (machine.sq, machine.cq);
         for (register, addr) in [
             (offset::EQ0_BASE_LO, eq),
@@ -307,13 +325,13 @@ impl Machine {
             context_bytes: context.len() as u32 * 8,
             ..Command::default()
         };
-        let mut block = [0; BLOCK_BYTES / 8];
-        let words = command.encode();
-        block[..words.len()].copy_from_slice(&words);
         let position = u64::from(self.commands & ((1 << LOG) - 1));
         let host = self.device.host();
         host.set(self.context, context)?;
-        host.set(self.sq + position * BLOCK_BYTES as u64, &block)?;
+        host.set(
+            self.sq + position * BLOCK_BYTES as u64,
+            &block(&command.encode()),
+        )?;
         self.commands += 1;
         self.ring(doorbell::SQ, Number::ADMIN, self.commands);
         self.settle();
@@ -328,7 +346,34 @@ impl Machine {
         Ok(Number::from_raw(cqe.bytes))
     }
 
-    fn pair(&mut self, pd: Number, lkey: Number) -> anyhow::Result<Pair> {
+    /// A registration of an FRMR of its own, and a SEND that ends it.
+    fn registration(&mut self, pd: Number) -> anyhow::Result<[[u64; BLOCK_BYTES / 8]; 2]> {
+        let context = FrmrContext {
+            pd,
+            ..FrmrContext::default()
+        };
+        let none = Number::default();
+        let frmr = self.command(kind::FRMR, verb::CREATE, none, 0, &context.encode())?;
+        let key = frmr_key(frmr, 1);
+        let register = RegWqe {
+            opcode: opcode::REG_MR,
+            blocks: 1,
+            access: access::REMOTE_WRITE.into(),
+            key,
+            buffer: whole(BASE, 4096),
+            ..RegWqe::default()
+        };
+        let invalidate = SendWqe {
+            opcode: opcode::SEND_INV,
+            flags: send_flags::SIGNALED,
+            blocks: 1,
+            imm: key,
+            ..SendWqe::default()
+        };
+        Ok([register.encode(), block(&invalidate.encode())])
+    }
+
+    fn pair(&mut self, pd: Number, lkey: Number, register: bool) -> anyhow::Result<Pair> {
         let none = Number::default();
         let (ring, sq) = (self.alloc(32 << LOG), self.alloc(64 << LOG));
         let cq = CqContext {
@@ -342,10 +387,11 @@ impl Machine {
             send_cq: cq,
             recv_cq: cq,
             log_sq: LOG,
+            log_rq: LOG,
             access: access::REMOTE_WRITE,
+            flags: qp_flags::REGISTERS,
             sq: whole(sq, 64 << LOG),
-            // Nothing is ever received.
-            rq: whole(sq, 64),
+            rq: whole(self.rq, 64 << LOG),
             ..QpContext::default()
         };
         let qp = self.command(kind::QP, verb::CREATE, none, 0, &context.encode())?;
@@ -376,13 +422,15 @@ impl Machine {
             bytes: SIZE,
             lkey: lkey.raw(),
         };
-        let mut block = [0; BLOCK_BYTES / 8];
-        block[..SendWqe::WORDS].copy_from_slice(&request.encode());
-        block[SendWqe::WORDS..][..Sge::WORDS].copy_from_slice(&sge.encode());
-        for position in 0..1u64 << LOG {
-            self.device
-                .host()
-                .set(sq + position * BLOCK_BYTES as u64, &block)?;
+        let mut write = block(&request.encode());
+        write[SendWqe::WORDS..][..Sge::WORDS].copy_from_slice(&sge.encode());
+        let blocks = match register {
+            true => self.registration(pd)?,
+            false => [write; 2],
+        };
+        for position in (0..1u64 << LOG).step_by(blocks.len()) {
+            let at = sq + position * BLOCK_BYTES as u64;
+            self.device.host().set(at, blocks.as_flattened())?;
         }
         Ok(Pair { qp, cq })
     }
@@ -403,7 +451,7 @@ fn main() -> anyhow::Result<()> {
     };
     let lkey = machine.command(kind::MR, verb::CREATE, none, 0, &region.encode())?;
     let pairs = (0..args.qps)
-        .map(|_| machine.pair(pd, lkey))
+        .map(|_| machine.pair(pd, lkey, args.register))
         .collect::<anyhow::Result<Vec<_>>>()?;
 
     let rounds = args.count.div_ceil(u64::from(args.qps * BATCH));
@@ -412,6 +460,10 @@ fn main() -> anyhow::Result<()> {
     for _ in 0..rounds {
         index = index.wrapping_add(BATCH);
         for pair in &pairs {
+            if args.register {
+                // One for each second request.
+                machine.ring(doorbell::RQ, pair.qp, index / 2);
+            }
             machine.ring(doorbell::SQ, pair.qp, index);
         }
         machine.settle();
