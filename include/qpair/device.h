@@ -516,8 +516,8 @@ struct qpair_hw_sge {
  * @imm: Immediate data, or the key that was invalidated; for an admin command
  *   the second result.
  * @index: Consumer index of the work queue past this work request: it and all
- *   before it, unsignalled ones included, are done. Of a receive of an SRQ,
- *   the index past this one alone.
+ *   before it, unsignaled ones included, are done. Of a receive of an SRQ, the
+ *   index past this one alone.
  * @src: The peer's QP number (UD); for an admin command the third result.
  * @opcode: What was done: one of QPAIR_HW_OP_*.
  * @status: How it went: a QPAIR_HW_STATUS_*.
@@ -838,7 +838,8 @@ struct qpair_hw_command {
 };
 
 /**
- * struct qpair_hw_eq_context - An event queue's context.
+ * struct qpair_hw_eq_context - The context of an EQ: input of CREATE and
+ * MODIFY, output of QUERY.
  *
  * @vector: The MSI-X vector of its interrupt.
  * @log_depth: Base-two logarithm of its entries.
@@ -864,7 +865,8 @@ struct qpair_hw_eq_context {
 };
 
 /**
- * struct qpair_hw_cq_context - A completion queue's context.
+ * struct qpair_hw_cq_context - The context of a CQ: input of CREATE and
+ * MODIFY, output of QUERY.
  *
  * @eq: The EQ that it reports to.
  * @page: The doorbell page that it answers to.
@@ -887,7 +889,8 @@ struct qpair_hw_cq_context {
 };
 
 /**
- * struct qpair_hw_qp_context - A queue pair's context.
+ * struct qpair_hw_qp_context - The context of a queue pair: input of CREATE
+ * and MODIFY, output of QUERY.
  *
  * @pd: The domain whose regions it may name.
  * @page: The doorbell page that it answers to.
@@ -986,7 +989,8 @@ struct qpair_hw_mr_context {
 };
 
 /**
- * struct qpair_hw_mw_context - A memory window's context.
+ * struct qpair_hw_mw_context - The domain and the type of a memory window that
+ * is created.
  *
  * @pd: The domain that it belongs to.
  * @kind: QPAIR_HW_MW_TYPE_*.

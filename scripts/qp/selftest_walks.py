@@ -79,6 +79,6 @@ At most 3 lines of code.
             "raw/queue.rs": "\nuse crate::raw::QpArg;",
         }
         line = "tests/raw/args.rs:1: a circle in tests/raw: args -> queue -> args"
-        self.assertEqual(imports.circles(sources, "tests", {})[0], line)
+        self.assertEqual(imports.circles(sources, "tests")[0], line)
         sources["raw/queue.rs"] = "use super::wait;"
-        self.assertEqual(imports.circles(sources, "tests", {}), [])
+        self.assertEqual(imports.circles(sources, "tests"), [])
