@@ -17,6 +17,8 @@ pub mod fatal;
 pub mod faults;
 pub mod flush;
 pub mod frmr;
+pub mod frmr_memory;
+pub mod frmr_objects;
 pub mod garbage;
 pub mod groups;
 pub mod in_doorbells;
@@ -57,6 +59,8 @@ pub fn all() -> impl Iterator<Item = Check> {
         flush::CHECKS,
         windows::CHECKS,
         frmr::CHECKS,
+        frmr_memory::CHECKS,
+        frmr_objects::CHECKS,
         regions::CHECKS,
         unreliable::CHECKS,
         datagrams::CHECKS,
