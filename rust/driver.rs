@@ -214,12 +214,17 @@ impl<'bound> Data<'bound> {
         let loopback = Admitted(Loopback::new(&device)?, device.clone());
         let files = debugfs::files(device.clone(), loopback.0.clone())?;
         Self::announce(pdev, &device);
-        let verbs = Admitted(RdmaDevice::new(&device)?, device);
+        // The drop of the files waits for a process that waits for its run, which a shutdown ends.
+        let ended = |error| {
+            running.shut_down();
+            error
+        };
+        let verbs = Admitted(RdmaDevice::new(&device).map_err(ended)?, device);
         if let Err(error) = verbs.0.register(pdev) {
             // The watchdog resets a device that has failed meanwhile. A probe that fails would leave
             // it as it is, and its kernel ULPs waiting.
             if running.device.health() != Health::Fatal {
-                return Err(error);
+                return Err(ended(error));
             }
         }
         Ok(Self {

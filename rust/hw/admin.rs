@@ -44,10 +44,7 @@ use super::{
 use crate::{
     abi::{
         command::Command as Wqe,
-        entry::{
-            send_flags,
-            Cqe, //
-        },
+        entry::Cqe,
         status::{
             AdminError,
             Status, //
@@ -377,10 +374,7 @@ impl Admin {
         }
         let wqe = Wqe {
             opcode: C::OPCODE,
-            flags: send_flags::SIGNALED,
-            blocks: 1,
             number: command.number(),
-            wr_id: 0,
             context: if count == 0 {
                 0
             } else {
@@ -389,6 +383,7 @@ impl Admin {
             mask: command.mask(),
             // CAST: At most `CONTEXT_WORDS` words.
             context_bytes: count as u32 * 8,
+            ..Wqe::default()
         };
 
         let slot = self.slots.get(index).ok_or(EINVAL)?;

@@ -86,7 +86,8 @@ pub(crate) trait CqClient: Send {
     fn completed(&mut self, queues: &mut Queues, done: &[Done]);
 }
 
-/// A queue pair on a polled CQ. It is connected, and has the CQ's owner.
+/// A queue pair on a polled CQ. It is connected, but for the admin queue pair at bring-up, and has
+/// the CQ's owner.
 struct PolledQp {
     pair: QueuePair,
     /// Slots of the CQ, for all requests it can have in flight. They are freed when it has been

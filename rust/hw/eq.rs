@@ -504,10 +504,13 @@ impl State {
         let Some(Live { poll, cqs, .. }) = self.live.as_deref_mut() else {
             return Err((EIO, polled));
         };
-        let Some(Entry { node, body }) = cqs.get_mut(number) else {
+        let Some(Entry {
+            node,
+            body: body @ Body::Away,
+        }) = cqs.get_mut(number)
+        else {
             return Err((EIO, polled));
         };
-        // Nothing is dropped: it is away.
         *body = Body::Polled(polled);
         poll.start(number, node);
         Ok(())

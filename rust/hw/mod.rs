@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The hardware: the device by its numbers and its memory. It knows no process,
-//! and not whether the device is up.
+//! The hardware: the device by its numbers and its memory. It knows no file,
+//! user or quota, and not whether the device is up.
 //!
 //! The poll of an EQ runs in BH. It never sleeps, issues no command, and owns its state while the EQ
 //! is up. Process context accesses the state with the poll paused

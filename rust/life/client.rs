@@ -80,7 +80,7 @@ impl Clients {
         Ok(client)
     }
 
-    /// Removes a client, which gets no more calls that begin from now on. Sleeps.
+    /// Removes a client. [`Self::for_each`] may have taken it before, and call it afterwards. Sleeps.
     pub(crate) fn dismiss(&self, client: &dyn Client) {
         let mut clients = self.list.lock();
         let found = clients

@@ -68,6 +68,7 @@ At most 3 lines of code.
         for wrong, line in (
             (page.replace("3 lines", "2 lines"), "the data: 3 lines, but at most 2"),
             (page.replace("b.rs", "c.rs"), "the data: there is no rust/c.rs"),
+            (page.replace("3 lines", "3 stops"), "the data: a bound in stops, which are not counted"),
             (page.replace("At most 3 lines", "Few lines"), "the data: no steps, or no bound in its first paragraph"),
         ):
             self.assertEqual(walks.faults(wrong, tree.get), [line])

@@ -60,7 +60,8 @@ def over(title, body, count):
     bounds = BOUND.findall(body.split("\n\n")[0])
     if not bounds or not any(count.values()):
         return [f"{title}: no steps, or no bound in its first paragraph"]
-    return [f"{title}: {count[what]} {what}, but at most {most}" for most, what in bounds if count[what] > int(most)]
+    wrong = [f"{title}: a bound in {what}, which are not counted" for _, what in bounds if what not in count]
+    return wrong + [f"{title}: {count[what]} {what}, but at most {most}" for most, what in bounds if count.get(what, 0) > int(most)]
 
 
 def faults(text, read):

@@ -19,10 +19,7 @@ use super::{
     CoreQp, //
     Operations,
 };
-use core::{
-    iter,
-    ptr, //
-};
+use core::iter;
 use kernel::prelude::*;
 
 /// A piece of memory of a work request.
@@ -120,11 +117,12 @@ pub struct RecvRequest<'a> {
 
 /// # Safety
 ///
-/// `wr` has the size of its operation, that of [`ib_ud_wr`](bindings::ib_ud_wr) if `datagrams`.
-unsafe fn send_request<T: Driver>(
-    wr: &bindings::ib_send_wr,
+/// `raw` is a request that lives for `'a`, in a structure of the size of its operation, that of
+/// [`ib_ud_wr`](bindings::ib_ud_wr) if `datagrams`.
+unsafe fn send_request<'a, T: Driver>(
+    raw: *const bindings::ib_send_wr,
     datagrams: bool,
-) -> Result<SendRequest<'_>> {
+) -> Result<SendRequest<'a>> {
     use bindings::{
         ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP as COMPARE_SWAP,
         ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD as FETCH_ADD,
@@ -134,7 +132,8 @@ unsafe fn send_request<T: Driver>(
         ib_wr_opcode_IB_WR_SEND as SEND,
         ib_wr_opcode_IB_WR_SEND_WITH_IMM as SEND_IMM, //
     };
-    let raw = ptr::from_ref(wr);
+    // SAFETY: By the caller's promise.
+    let wr = unsafe { &*raw };
     // CAST: A set of bits.
     let flags = wr.send_flags as u32;
     let has = |flag: bindings::ib_send_flags| flags & flag as u32 != 0;
@@ -227,7 +226,9 @@ impl<T: Driver> Ops<T> {
                 bindings::ib_qp_type_IB_QPT_UD | bindings::ib_qp_type_IB_QPT_GSI
             );
             let mut last = wr;
-            let list = iter::successors(wr.as_ref(), |wr| wr.next.as_ref());
+            // Pointers, since a request is larger than the structure that it begins with.
+            let there = |wr: *const bindings::ib_send_wr| (!wr.is_null()).then_some(wr);
+            let list = iter::successors(there(wr), |wr| there((**wr).next));
             let posted = part.post_send(list.map(|wr| {
                 last = wr;
                 send_request::<T>(wr, datagrams)
