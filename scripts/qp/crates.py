@@ -41,8 +41,9 @@ def ours():
 
 
 def prints(target):
-    """The fingerprints in a target directory: of a profile, for this machine or for a named one."""
-    found = (path for pattern in ("*", "*/*") for path in target.glob(f"{pattern}/{FINGERPRINTS}/*"))
+    """The fingerprints in a target directory, of a profile, for this machine or for a named one, of
+    crates that are built: cargo makes the directory when it begins."""
+    found = (path.parent for pattern in ("*", "*/*") for path in target.glob(f"{pattern}/{FINGERPRINTS}/*/*.json"))
     return {path.relative_to(target) for path in found}
 
 

@@ -376,7 +376,7 @@ class Crates(Sandbox):
             ("anyhow", key, (f"deps/libanyhow-{key}.rlib", f"deps/anyhow-{key}.d", f"build/anyhow-{key}/output")),
             ("qpair-abi", "0b", ("deps/libqpair_abi-0b.rlib",)),
         ):
-            for file in (f".fingerprint/{package}-{key}/hash", *files):
+            for file in (f".fingerprint/{package}-{key}/lib.json", *files):
                 path = target / "release" / file
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(key)
@@ -391,12 +391,25 @@ class Crates(Sandbox):
             self.assertFalse(target.exists())
             self.build(target)
         with self.checkout("second"), crates.target("tools") as target:
-            release = [".fingerprint/anyhow-0a/hash", "build/anyhow-0a/output", "deps/anyhow-0a.d", "deps/libanyhow-0a.rlib"]
+            release = [".fingerprint/anyhow-0a/lib.json", "build/anyhow-0a/output", "deps/anyhow-0a.d", "deps/libanyhow-0a.rlib"]
             self.assertEqual(self.files(target), [f"release/{name}" for name in release])
             # Cargo builds a crate again whose parts are younger than its fingerprint.
             self.assertEqual((target / "release/deps/libanyhow-0a.rlib").stat().st_mtime, 1000)
         with self.checkout("third", lock="two"), crates.target("tools") as target:
             self.assertFalse(target.exists())
+
+    def test_a_crate_that_is_being_built_is_not_shared(self):
+        with self.checkout("first"):
+            with crates.target("host") as target:
+                self.build(target)
+                begun = target / "release/.fingerprint/syn-0d/invoked.timestamp"
+                begun.parent.mkdir()
+                begun.touch()
+            with crates.target("host"):
+                (begun.parent / "lib.json").touch()
+        with self.checkout("second"), crates.target("host") as target:
+            self.assertTrue((target / "release/.fingerprint/syn-0d/lib.json").exists())
+            self.assertEqual({path.name for path in crates.prints(target)}, {"anyhow-0a", "syn-0d"})
 
     def test_what_a_later_command_builds_is_added(self):
         with self.checkout("first"):
