@@ -25,7 +25,7 @@ struct qpair_data_cq;
 struct qpair_data_qp;
 
 /*
- A shared receive queue.
+ A shared receive queue: a ring that a post locks, and that CQs give slots back to.
  */
 struct qpair_data_srq;
 
