@@ -380,7 +380,7 @@ impl PolledCq {
             // CAST: Less than `BATCH`.
             let room = batch.room((max - count) as usize);
             let more = pair.complete_row(
-                place,
+                cqe.wr_id,
                 &mut self.consumer,
                 entry.seen,
                 room,

@@ -354,15 +354,15 @@ impl QueuePair {
         }
     }
 
-    /// Takes the completions that follow `first`, which completed a send of this queue pair at
-    /// `place` ([`complete`](Self::complete)), as long as they are successful sends of this queue
-    /// pair and there is room in `into`. Returns their number.
+    /// Takes the completions that follow `first`, which completed a send of this queue pair with
+    /// `wr_id` ([`complete`](Self::complete)), as long as they are successful sends of this queue pair
+    /// at the place in `wr_id`, and there is room in `into`. Returns their number.
     ///
     /// The completion at which it stops is not taken.
     #[inline(always)]
     pub(super) fn complete_row<T>(
         &mut self,
-        place: usize,
+        wr_id: u64,
         consumer: &mut CqConsumer<Ring>,
         first: Seen<Cq>,
         into: &mut [T],
@@ -377,7 +377,8 @@ impl QueuePair {
         let (taken, seen) =
             consumer.take_while(Ring::view, into, (Cqe::NOT_SENT, 0), |into, words| {
                 let cqe = Cqe::decode(words);
-                if cqe.qp != number || split(cqe.wr_id).0 != place {
+                let is_elsewhere = (cqe.wr_id ^ wr_id) >> Tag::BITS != 0;
+                if cqe.qp != number || is_elsewhere {
                     return false;
                 }
                 let Some(covers) = row.complete(Index::new(cqe.index)) else {
