@@ -17,7 +17,7 @@
 //! | the receive's memory | remote operation | local protection |
 //! | an operation that the peer does not allow | remote invalid request | local access |
 //! | the alignment of an atomic, the rights of the peer for a FLUSH | remote invalid request | local access |
-//! | the peer's region or window | remote access | local access |
+//! | the peer's region, window or FRMR | remote access | local access |
 //! | the sender's memory, if the peer's answer goes there | local protection | - |
 //! | the peer's window or FRMR to invalidate | tries again, then retry exceeded | local access |
 //! | a window to bind, an FRMR to register, one of them to invalidate | window bind | - |

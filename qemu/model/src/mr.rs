@@ -29,7 +29,7 @@ const KEPT: usize = 256;
 
 /// A protection domain.
 pub(crate) struct Domain {
-    /// Queue pairs and regions in it.
+    /// Queue pairs, SRQs, regions, windows and FRMRs in it.
     pub(crate) users: u32,
 }
 
