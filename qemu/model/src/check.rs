@@ -6,8 +6,8 @@
 
 use crate::atomic::check_atomic;
 use crate::datapath::DataPath;
+use crate::flush;
 use crate::flush::check_atomic_write;
-use crate::flush::check_flush;
 use crate::frmr;
 use crate::host::Host;
 use crate::message::Kind;
@@ -56,6 +56,15 @@ fn inline<const HEAD: usize>(wqe: &SendWqe) -> u32 {
     match HEAD {
         UD => wqe.inline_bytes & u32::from(u8::MAX),
         _ => wqe.inline_bytes,
+    }
+}
+
+/// Checks that a WQE has no data.
+fn no_data(wqe: &SendWqe) -> Result<(), Refused> {
+    match (wqe.sges, wqe.inline_bytes) {
+        (0, 0) => Ok(()),
+        (0, _) => refuse(Detail::Inline),
+        _ => refuse(Detail::Sges),
     }
 }
 
@@ -173,27 +182,29 @@ impl<H: Host> DataPath<H> {
             return refuse(Detail::Opcode);
         };
         message.kind = kind;
-        // The limits of data are not for these.
+        // The limits are for data of any length.
         let head = match wqe.opcode {
             opcode::NOP => SendWqe { sges: 0, ..wqe },
-            opcode::FLUSH | opcode::ATOMIC_WRITE => SendWqe {
+            opcode::SEND_INV | opcode::COMPARE_SWAP | opcode::FETCH_ADD => wqe,
+            _ => SendWqe {
                 sges: 0,
                 inline_bytes: 0,
                 ..wqe
             },
-            _ => wqe,
         };
         self.check_head::<HEAD>(kind, &head)?;
+        let is_valid = match wqe.opcode {
+            opcode::BIND => bind(words).access & !u32::from(window::RIGHTS) == 0,
+            opcode::FLUSH => flush::is_valid(&wqe, words),
+            opcode::REG_MR => frmr::is_valid(words),
+            _ => true,
+        };
+        if !is_valid {
+            return refuse(Detail::Flags);
+        }
         match wqe.opcode {
             opcode::NOP => (),
-            opcode::BIND | opcode::LOCAL_INV | opcode::REG_MR if wqe.sges != 0 => {
-                return refuse(Detail::Sges);
-            }
-            opcode::LOCAL_INV => (),
-            opcode::REG_MR => frmr::check(words).or_else(refuse)?,
-            opcode::BIND if bind(words).access & !u32::from(window::RIGHTS) == 0 => (),
-            opcode::BIND => return refuse(Detail::Flags),
-            opcode::FLUSH => check_flush(&message, words).or_else(refuse)?,
+            opcode::BIND | opcode::LOCAL_INV | opcode::FLUSH | opcode::REG_MR => no_data(&wqe)?,
             opcode::ATOMIC_WRITE => check_atomic_write(&mut message).or_else(refuse)?,
             opcode::SEND_INV => self.check_data::<RC>(sender, &mut message, words)?,
             _ => check_atomic(&mut message, words)?,

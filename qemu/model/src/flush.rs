@@ -35,18 +35,10 @@ fn rights(wqe: &FlushWqe) -> Option<u8> {
     (known && wqe.whole <= 1).then_some(rights)
 }
 
-/// Checks a FLUSH, which has no data.
-pub(crate) fn check_flush(message: &Message, words: &[u64]) -> Result<(), Detail> {
+/// Whether a FLUSH has known kinds, and no reserved bit is set.
+pub(crate) fn is_valid(wqe: &SendWqe, words: &[u64]) -> bool {
     // Of the immediate data, kinds and `whole` are the lower half; the rest is reserved.
-    let reserved = message.wqe.imm >> 16 != 0;
-    if reserved || rights(&decode(words)).is_none() {
-        return Err(Detail::Flags);
-    }
-    match (message.wqe.sges, message.wqe.inline_bytes) {
-        (0, 0) => Ok(()),
-        (0, _) => Err(Detail::Inline),
-        _ => Err(Detail::Sges),
-    }
+    wqe.imm >> 16 == 0 && rights(&decode(words)).is_some()
 }
 
 /// Checks an atomic WRITE, whose data are in the WQE.

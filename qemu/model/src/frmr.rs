@@ -33,14 +33,11 @@ pub(crate) fn decode(words: &[u64]) -> RegWqe {
     words.first_chunk().map(RegWqe::decode).unwrap_or_default()
 }
 
-/// Checks a registration by itself.
-pub(crate) fn check(words: &[u64]) -> Result<(), Detail> {
+/// Whether a registration has known rights, and no reserved bit is set.
+pub(crate) fn is_valid(words: &[u64]) -> bool {
     let mut reserved = words.iter().zip(RegWqe::RESERVED);
     let unknown = decode(words).access & !u32::from(RIGHTS);
-    if unknown != 0 || reserved.any(|(word, reserved)| word & reserved != 0) {
-        return Err(Detail::Flags);
-    }
-    Ok(())
+    unknown == 0 && reserved.all(|(word, reserved)| word & reserved == 0)
 }
 
 /// An FRMR.

@@ -222,6 +222,14 @@ fn what_is_none() {
             },
             Detail::Inline,
         ),
+        (
+            FlushWqe {
+                kinds: 0,
+                sges: 1,
+                ..good
+            },
+            Detail::Flags,
+        ),
     ];
     for (wqe, detail) in flushes {
         fails(&with_sges(&wqe.encode(), &[]), detail);

@@ -70,6 +70,16 @@ fn registrations_that_are_malformed() {
         Detail::Inline,
         1,
     );
+    // Of several faults the first counts.
+    let all = RegWqe {
+        access: 1 << 31,
+        sges: 1,
+        inline_bytes: 1,
+        ..good
+    };
+    fails(all.encode(), Detail::Flags, 2);
+    let access = good.access;
+    fails(RegWqe { access, ..all }.encode(), Detail::Sges, 2);
     // A fence is a flag of each opcode.
     let flags = good.flags | send_flags::FENCE;
     assert_eq!(p.register(RegWqe { flags, ..good }), DONE);

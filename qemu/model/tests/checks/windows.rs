@@ -340,7 +340,7 @@ fn binds_that_are_refused() {
 
 fn binds_that_are_malformed() {
     use Status::LocalQpOperation;
-    for case in 0..5 {
+    for case in 0..7 {
         let (mut p, _, key) = bound(mw_type::ONE, 0, 64);
         let good = Pair::bind(key, &p.mr_b, 0, 64);
         let flags = send_flags::SIGNALED;
@@ -361,13 +361,25 @@ fn binds_that_are_malformed() {
                 let flags = flags | send_flags::SOLICITED;
                 (BindWqe { flags, ..good }, Detail::Flags)
             }
-            _ => (
+            4 => (
                 BindWqe {
                     inline_bytes: 1,
                     ..good
                 },
                 Detail::Inline,
             ),
+            // Of several faults the first counts.
+            _ => {
+                let all = BindWqe {
+                    sges: 1,
+                    inline_bytes: 1,
+                    ..good
+                };
+                match case {
+                    5 => (BindWqe { access: 64, ..all }, Detail::Flags),
+                    _ => (all, Detail::Sges),
+                }
+            }
         };
         assert_eq!(p.bind_at_b(wqe), Err((LocalQpOperation, detail)), "{case}");
     }
