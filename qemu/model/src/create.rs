@@ -199,7 +199,10 @@ impl<H: Host> Function<H> {
             u32::from(context.draining),
         ];
         check_unset(queried.into_iter())?;
-        let known = qp_flags::NO_OWN_COPY | qp_flags::REGISTERS;
+        let known = match self.data.core.config.frmrs {
+            0 => qp_flags::NO_OWN_COPY,
+            _ => qp_flags::NO_OWN_COPY | qp_flags::REGISTERS,
+        };
         check_unset([context.flags & !known].into_iter())?;
         check_access(context.access, access::GRANTS)?;
         let there = |cq: Number| cq != Number::ADMIN && self.data.cqs.get(cq).is_some();

@@ -14,6 +14,7 @@ use crate::harness::*;
 use qpair_abi::command::*;
 use qpair_abi::entry::opcode as work;
 use qpair_abi::entry::*;
+use qpair_abi::regs::offset;
 use qpair_abi::status::AdminError;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
@@ -27,6 +28,7 @@ checks![
     a_fault_registers_nothing,
     keys_of_frmrs,
     frmrs_are_objects,
+    a_function_without_frmrs,
     frmrs_and_regions_have_limits_of_their_own,
     any_requests_in_any_order,
 ];
@@ -202,14 +204,37 @@ fn frmrs_are_objects() {
     let at = memory(&m);
     let (frmr, _) = frmr_of(m.registered(pd, VA, block(at, PAGE))).unwrap();
     m.destroy(kind::FRMR, frmr).unwrap();
-    // A function without FRMRs.
+}
+
+fn a_function_without_frmrs() {
     let mut m = Machine::with(Config {
         frmrs: 0,
         ..Config::default()
     });
-    let pd = m.pd();
-    let full = m.create(kind::FRMR, &FrmrContext { pd, ..good }.encode());
-    assert_eq!(full, Err(AdminError::Full));
+    assert_eq!(m.f.reg_read(offset::LIMIT_FRMR), 0);
+    let (pd, mut cq) = (m.pd(), m.cq(4));
+    let context = FrmrContext {
+        pd,
+        ..FrmrContext::default()
+    };
+    let made = m.create(kind::FRMR, &context.encode());
+    assert_eq!(made, Err(AdminError::Full));
+    let spec = Machine::spec(pd, &cq);
+    let registers = QpSpec {
+        flags: qp_flags::REGISTERS,
+        ..spec
+    };
+    let context = m.qp_context(&registers);
+    let made = m.create(kind::QP, &context.encode());
+    assert_eq!(made, Err(AdminError::Reserved));
+    let mut qp = m.qp(&spec);
+    m.connect(qp.number, qp.number);
+    let wqe = registration(FRMR_KEY, VA, block(memory(&m), PAGE));
+    m.post_words(&mut qp, &wqe.encode());
+    m.ring_sq(&qp);
+    m.settle();
+    let unknown = (Status::LocalQpOperation, Detail::Opcode);
+    assert_eq!(outcome(&m.drain(&mut cq)[0]), unknown);
 }
 
 fn frmrs_and_regions_have_limits_of_their_own() {
