@@ -78,7 +78,7 @@ impl<H: Host> DataPath<H> {
             }
         }
         let peer = self.qps.get(sender.peer);
-        if peer.is_some_and(|peer| peer.is_frozen()) {
+        if !message.kind.is_local && peer.is_some_and(|peer| peer.is_frozen()) {
             return Verdict::Unanswered;
         }
         Verdict::Perform

@@ -578,7 +578,7 @@ fn each_event_by_request() {
 }
 
 fn a_frozen_queue_pair() {
-    let mut p = Pair::with(|_, b| b.retry = 2);
+    let mut p = Pair::with(|_, b| (b.retry, b.flags) = (2, qp_flags::REGISTERS));
     let rules = format!("freeze,qp={}", p.a.number.index());
     p.m.f.set_faults(&rules).unwrap();
     p.recv(1, &[p.mr_b.sge(0, 8)]);
@@ -586,7 +586,15 @@ fn a_frozen_queue_pair() {
     p.m.pass(1_000_000 * MS);
     assert_eq!((p.done_a(), p.done_b()), (vec![], vec![]));
     assert_eq!(p.m.f.host().wake_at, u64::MAX, "and nothing is waited for");
-    // It does not answer: the peer times out.
+    // It does not answer: the peer times out, but not with what needs no answer.
+    let frmr = p.m.frmr(p.pd_b).1;
+    let window = p.m.mw(p.pd_b, mw_type::TWO).1;
+    let at = p.m.memory.alloc(64, 64, Grant::Write);
+    assert_eq!(p.register(registration(frmr, 0, block(at, 64))), DONE);
+    assert_eq!(p.invalidate(frmr), DONE);
+    p.bind_at_b(Pair::bind(window, &p.mr_b, 0, 64)).unwrap();
+    p.m.send(&mut p.b, wqe(opcode::NOP, 2), &[]);
+    assert_eq!(outcome(&p.done_b()[0]), DONE);
     p.write_back(3);
     p.m.pass(2 * RETRY_NS - 1);
     assert_eq!(p.done_b(), []);
