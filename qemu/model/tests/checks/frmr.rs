@@ -13,6 +13,7 @@ use qpair_abi::Number;
 
 checks![
     only_queue_pairs_that_register_do,
+    no_change_lets_a_queue_pair_register,
     every_request_in_every_state,
     of_two_faults_the_first_counts,
     an_frmr_has_its_rights_alone,
@@ -94,6 +95,43 @@ fn only_queue_pairs_that_register_do() {
             assert_eq!(m.query_frmr(frmr).valid, 0);
         }
     }
+}
+
+fn no_change_lets_a_queue_pair_register() {
+    let mut p = Pair::new();
+    let (frmr, key) = p.m.frmr(p.pd_b);
+    let b = p.b.number;
+    p.m.set_state(b, qp_state::RESET).unwrap();
+    let connect = qp_mask::STATE | qp_mask::PEER;
+    let drain = qp_mask::STATE | qp_mask::NOTIFY;
+    let mut seen = 0;
+    for (mask, state) in [
+        (qp_mask::STATE, qp_state::INIT),
+        (connect, qp_state::RTR),
+        (qp_mask::ACCESS, 0),
+        (qp_mask::RETRY, 0),
+        (qp_mask::TIMERS, 0),
+        (qp_mask::Q_KEY, 0),
+        (qp_mask::STATE, qp_state::RTS),
+        (drain, qp_state::SQD),
+        (qp_mask::STATE, qp_state::RTS),
+    ] {
+        let context = QpContext {
+            state,
+            peer: p.a.number,
+            flags: qp_flags::REGISTERS,
+            ..QpContext::default()
+        };
+        p.m.modify(b, mask, &context).unwrap();
+        seen |= mask;
+        assert_eq!(p.m.query_qp(b).flags, 0, "{mask:#x}");
+    }
+    assert_eq!(seen, qp_mask::ALL);
+    p.b.sq_tail = 0;
+    let unknown = (Status::LocalQpOperation, Detail::Opcode);
+    let wqe = registration(key, VA, block(memory(&p.m), PAGE));
+    assert_eq!(p.register(wqe), unknown);
+    assert_eq!(p.m.query_frmr(frmr).valid, 0);
 }
 
 /// What an FRMR has been through.

@@ -388,6 +388,7 @@ fn fields_without_use_are_not_looked_at() {
         access: !0,
         retry: 99,
         rnr_retry: 99,
+        flags: !0,
         sq_producer: !0,
         sq: block(!0, !0),
         ..QpContext::default()
