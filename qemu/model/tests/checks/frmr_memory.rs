@@ -28,6 +28,7 @@ checks![
     nothing_moves_after_an_invalidation,
     a_mapping_ends_with_its_registration,
     frmrs_keep_so_many_mappings,
+    a_registration_takes_the_room_of_the_one_before,
     a_request_finds_what_the_one_before_has_done,
 ];
 
@@ -464,7 +465,6 @@ fn frmrs_keep_so_many_mappings() {
     let keys: Vec<u32> = (0..300).map(|_| p.m.frmr(pd).1).collect();
     let rings = p.m.memory.live_maps();
     let mut blocks = Vec::new();
-    // A later registration of an FRMR takes no more room than the first.
     for round in 0..3 {
         for key in &keys {
             let at = memory(&p.m);
@@ -483,6 +483,32 @@ fn frmrs_keep_so_many_mappings() {
             p.m.memory.revoke(at);
         }
         assert!(p.m.memory.live_maps() <= rings + 8);
+    }
+}
+
+/// Of at most 256 regions that keep a mapping, an FRMR is one, whatever its tag.
+fn a_registration_takes_the_room_of_the_one_before() {
+    let mut p = Pair::registering(Machine::new());
+    let pd = p.pd_b;
+    let keys: Vec<u32> = (0..200).map(|_| p.m.frmr(pd).1).collect();
+    let (other, at) = (p.m.frmr(pd).1, memory(&p.m));
+    let use_twice = |p: &mut Pair, key, at| {
+        assert_eq!(p.register(registration(key, VA, block(at, PAGE))), DONE);
+        for _ in 0..2 {
+            assert_eq!(try_key(p, work::WRITE, key, VA), DONE);
+        }
+    };
+    // The rings and the region of the sender are mapped, and stay so.
+    use_twice(&mut p, other, at);
+    let others = p.m.memory.live_maps();
+    for round in 0..3 {
+        for key in &keys {
+            use_twice(&mut p, key | round, at);
+        }
+        assert_eq!(p.m.memory.live_maps(), others + keys.len(), "{round}");
+        for key in &keys {
+            assert_eq!(p.invalidate(key | round), DONE);
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use super::frmr::PAGE;
 use super::frmr::VA;
 use crate::harness::*;
 use qpair_abi::command::*;
+use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode as work;
 use qpair_abi::entry::*;
 use qpair_abi::regs::offset;
@@ -27,6 +28,7 @@ checks![
     queue_pairs_end_no_registration,
     a_fault_registers_nothing,
     keys_of_frmrs,
+    keys_of_destroyed_frmrs_are_counted,
     frmrs_are_objects,
     a_function_without_frmrs,
     frmrs_and_regions_have_limits_of_their_own,
@@ -152,6 +154,28 @@ fn keys_of_frmrs() {
     seen.truncate(63);
     seen.sort_unstable();
     assert!(seen.into_iter().eq(1..=63));
+}
+
+fn keys_of_destroyed_frmrs_are_counted() {
+    let (mut p, frmr, key, at) = block_pair(3);
+    let stale = |p: &mut Pair| {
+        again(p);
+        p.m.f.counter(Counter::Stale)
+    };
+    // An old tag is not the key of a destroyed one.
+    let got = try_key(&mut p, work::WRITE, key ^ 1, VA);
+    assert_eq!((got, stale(&mut p)), (refused(Detail::Key), 0));
+    p.m.destroy(kind::FRMR, frmr).unwrap();
+    assert_eq!(p.m.frmr(p.pd_b).0.index(), frmr.index());
+    let got = try_key(&mut p, work::WRITE, key, VA);
+    assert_eq!((got, stale(&mut p)), (refused(Detail::Key), 1));
+    let got = p.send_inv(key)[1];
+    let expected = (Status::LocalAccess, Detail::Key);
+    assert_eq!((got, stale(&mut p)), (expected, 2));
+    let got = p.invalidate(key);
+    assert_eq!((got, stale(&mut p)), (bind_error(Detail::Key), 3));
+    let got = p.register(registration(key, VA, block(at, PAGE)));
+    assert_eq!((got, stale(&mut p)), (bind_error(Detail::Key), 4));
 }
 
 fn frmrs_are_objects() {
