@@ -424,47 +424,67 @@ fn is_used_by_itself(state: State, named: Named) {
     assert_eq!((sent, got), expected, "{state:?} {named:?}");
 }
 
-/// What may be wrong with a key, in the order in which it is checked.
+/// What may be wrong with a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wrong {
     Generation,
     Domain,
     Tag,
+    /// The FRMR is free, for a REG_MR registered.
     State,
     Right,
     Range,
 }
 
+/// A request that has the key of an FRMR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Request {
+    Use,
+    SendInv,
+    LocalInv,
+    RegMr,
+}
+
+impl Request {
+    /// What is checked, in this order, with the detail of each.
+    fn checks(self) -> Vec<(Wrong, Detail)> {
+        let key = (Wrong::Generation, Detail::Key);
+        let domain = (Wrong::Domain, Detail::Domain);
+        let tag = (Wrong::Tag, Detail::Key);
+        let right = (Wrong::Right, Detail::Rights);
+        let range = (Wrong::Range, Detail::Range);
+        let state = |detail| (Wrong::State, detail);
+        match self {
+            Self::Use => vec![key, domain, tag, state(Detail::Key), right, range],
+            Self::SendInv => vec![key, domain, tag, state(Detail::State), right],
+            Self::LocalInv => vec![key, domain, tag],
+            Self::RegMr => vec![key, domain, state(Detail::State), range],
+        }
+    }
+}
+
 fn of_two_faults_the_first_counts() {
-    use Wrong::*;
-    let all = [Generation, Domain, Tag, State, Right, Range];
-    for (at, &first) in all.iter().enumerate() {
-        for &second in &all[at..] {
-            // A free one has neither.
-            if first == State && second != State {
-                continue;
-            }
-            // A message that invalidates names no range.
-            for invalidates in [false, true] {
-                if invalidates && second == Range {
-                    continue;
+    for request in [
+        Request::Use,
+        Request::SendInv,
+        Request::LocalInv,
+        Request::RegMr,
+    ] {
+        let checks = request.checks();
+        for (at, &(first, detail)) in checks.iter().enumerate() {
+            for &(second, _) in &checks[at..] {
+                // A free one has neither rights nor a range.
+                let free = first == Wrong::State && request != Request::RegMr;
+                if !free || second == Wrong::State {
+                    let got = outcome_of([first, second], request);
+                    assert_eq!(got, detail, "{first:?}, {second:?}, {request:?}");
                 }
-                let got = outcome_of([first, second], invalidates);
-                let detail = match first {
-                    Generation | Tag => Detail::Key,
-                    Domain => Detail::Domain,
-                    State if invalidates => Detail::State,
-                    State => Detail::Key,
-                    Right => Detail::Rights,
-                    Range => Detail::Range,
-                };
-                assert_eq!(got, detail, "{first:?}, {second:?}, {invalidates}");
             }
         }
     }
 }
 
-fn outcome_of(wrong: [Wrong; 2], invalidates: bool) -> Detail {
+fn outcome_of(wrong: [Wrong; 2], request: Request) -> Detail {
     let is = |one| wrong.contains(&one);
     let mut p = Pair::registering(Machine::new());
     let mut cq = p.m.cq(3);
@@ -482,7 +502,8 @@ fn outcome_of(wrong: [Wrong; 2], invalidates: bool) -> Detail {
         wqe.access = access::LOCAL_WRITE.into();
     }
     p.m.post_words(&mut qp, &wqe.encode());
-    if is(Wrong::State) {
+    let registered = is(Wrong::State) == (request == Request::RegMr);
+    if !registered {
         p.m.post(&mut qp, invalidation(key), &[]);
     }
     p.m.ring_sq(&qp);
@@ -493,11 +514,20 @@ fn outcome_of(wrong: [Wrong; 2], invalidates: bool) -> Detail {
         false => frmr,
     };
     let key = frmr_key(frmr, u8::from(is(Wrong::Tag)));
-    if invalidates {
-        return p.send_inv(key)[1].1;
+    match request {
+        Request::Use => {
+            let va = VA + u64::from(is(Wrong::Range)) * PAGE;
+            try_key(&mut p, work::WRITE, key, va).1
+        }
+        Request::SendInv => p.send_inv(key)[1].1,
+        Request::LocalInv => p.invalidate(key).1,
+        Request::RegMr => {
+            // There are no lists of 3 levels.
+            let mut wqe = registration(key, VA, block(at, PAGE));
+            wqe.buffer.levels = 3 * u8::from(is(Wrong::Range));
+            p.register(wqe).1
+        }
     }
-    let va = VA + u64::from(is(Wrong::Range)) * PAGE;
-    try_key(&mut p, work::WRITE, key, va).1
 }
 
 fn an_frmr_has_its_rights_alone() {
