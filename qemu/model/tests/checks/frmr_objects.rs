@@ -215,6 +215,21 @@ fn frmrs_are_objects() {
     ] {
         assert_eq!(m.destroy(kind, number), Err(AdminError::Number));
     }
+    // A region at an index that no FRMR has.
+    let [_, _, _, region] = [(); 4].map(|()| m.mr(pd, 64).key);
+    let words = [0; 8];
+    for (kind, verb, number, error) in [
+        (kind::MR, verb::QUERY, key, AdminError::Number),
+        (kind::MR, verb::MODIFY, key, AdminError::Number),
+        (kind::FRMR, verb::QUERY, key, AdminError::Number),
+        (kind::FRMR, verb::QUERY, region, AdminError::Number),
+        (kind::FRMR, verb::MODIFY, frmrs[0], AdminError::Command),
+    ] {
+        let got = m.with_context(kind, verb, number, 0, &words);
+        assert_eq!(got, Err(error), "{kind} {verb}");
+    }
+    let got = m.destroy(kind::FRMR, region);
+    assert_eq!(got, Err(AdminError::Number));
     // Registered or not.
     for frmr in frmrs {
         m.destroy(kind::FRMR, frmr).unwrap();
