@@ -129,17 +129,17 @@ fn garbage_in_commands() {
     });
 }
 
-/// The keys of a window of each type, and of a registered FRMR, of either domain.
-fn keys(p: &mut Pair) -> [u32; 4] {
+/// The keys of a window of each type, of a registered FRMR of either domain, and of a free one.
+fn keys(p: &mut Pair) -> [u32; 5] {
     let windows = [(p.pd_a, mw_type::ONE), (p.pd_b, mw_type::TWO)];
     let [one, two] = windows.map(|(pd, kind)| p.m.mw(pd, kind).1);
     let [first, second] = [(p.pd_a, p.mr_a), (p.pd_b, p.mr_b)]
         .map(|(pd, mr)| p.m.registered(pd, mr.va, block(mr.addr, 5000)));
-    [one, two, first, second]
+    [one, two, first, second, p.m.frmr(p.pd_a).1]
 }
 
 /// A mostly valid WQE, so that many checks pass.
-fn half_right(rng: &mut Rng, p: &Pair, keys: [u32; 4]) -> Vec<u64> {
+fn half_right(rng: &mut Rng, p: &Pair, keys: &[u32]) -> Vec<u64> {
     let mut request = p.remote(rng.below(15) as u8, rng.below(1 << 12));
     request.flags = rng.pick(&[0, 1, 1, 1, 3, 5, 9, 8, 255]);
     if rng.one_in(8) {
@@ -150,7 +150,7 @@ fn half_right(rng: &mut Rng, p: &Pair, keys: [u32; 4]) -> Vec<u64> {
         request.rkey = rng.pick(&[p.mr_a.key.raw(), wild]);
     }
     if rng.one_in(4) {
-        request.rkey = rng.pick(&keys) | rng.below(3) as u32;
+        request.rkey = rng.pick(keys) | rng.below32(3);
         request.imm = request.rkey;
     }
     if rng.one_in(10) {
@@ -159,7 +159,7 @@ fn half_right(rng: &mut Rng, p: &Pair, keys: [u32; 4]) -> Vec<u64> {
     if rng.one_in(10) {
         request.inline_bytes = rng.odd() as u32;
     }
-    let sges = sges(rng, &p.mr_a, &p.mr_b);
+    let sges = sges(rng, &p.mr_a, &p.mr_b, keys);
     let mut words = match request.opcode {
         work::COMPARE_SWAP | work::FETCH_ADD => {
             let atomic = AtomicWqe {
@@ -174,7 +174,7 @@ fn half_right(rng: &mut Rng, p: &Pair, keys: [u32; 4]) -> Vec<u64> {
         work::BIND => bind_words(BindWqe {
             access: rng.below(70) as u32,
             ..Pair::bind(
-                rng.pick(&keys) | rng.below(3) as u32,
+                rng.pick(keys) | rng.below32(3),
                 rng.pick(&[&p.mr_a, &p.mr_b]),
                 rng.below(1 << 19),
                 rng.below(9000),
@@ -198,7 +198,7 @@ fn half_right(rng: &mut Rng, p: &Pair, keys: [u32; 4]) -> Vec<u64> {
     words
 }
 
-fn sges(rng: &mut Rng, mr: &TestMr, other: &TestMr) -> Vec<Sge> {
+fn sges(rng: &mut Rng, mr: &TestMr, other: &TestMr, keys: &[u32]) -> Vec<Sge> {
     (0..rng.below(4))
         .map(|_| {
             let mut sge = mr.sge(rng.below(1 << 19), rng.below(5000) as u32);
@@ -208,6 +208,10 @@ fn sges(rng: &mut Rng, mr: &TestMr, other: &TestMr) -> Vec<Sge> {
                 2 => sge.lkey = rng.odd() as u32,
                 3 => sge.lkey = other.key.raw(),
                 4 => sge.bytes = 1 << 18,
+                5 => {
+                    sge.addr = mr.va + rng.below(5000);
+                    sge.lkey = rng.pick(keys) | rng.below32(3);
+                }
                 _ => {}
             }
             sge
@@ -224,6 +228,7 @@ fn garbage_in_work_requests() {
             } else {
                 (a.retry, a.rnr_retry) = (2, 2);
                 (b.retry, b.rnr_retry) = (1, 7);
+                (a.flags, b.flags) = (qp_flags::REGISTERS, qp_flags::REGISTERS);
             }
         });
         let keys = keys(&mut p);
@@ -240,14 +245,19 @@ fn garbage_in_work_requests() {
                 p.m.connect(qp, peer);
             }
             for _ in 0..rng.below(3) {
-                let sges = sges(rng, &p.mr_b, &p.mr_a);
+                let sges = sges(rng, &p.mr_b, &p.mr_a, &keys);
                 p.m.post_recv(&mut p.b, 1, &sges);
                 if rng.one_in(8) {
                     p.m.memory.set_word(p.b.rq, rng.odd());
                 }
             }
             for _ in 0..1 + rng.below(3) {
-                let words = half_right(rng, &p, keys);
+                let mut words = half_right(rng, &p, &keys);
+                // A registration names memory of the machine, which is strict.
+                if words[0] as u8 == work::REG_MR {
+                    let list = block(p.mr_a.addr, rng.below(1 << 20));
+                    words[4..7].copy_from_slice(&list.encode());
+                }
                 p.m.post_words(&mut p.a, &words);
             }
             p.m.ring(0, doorbell::RQ, p.b.number, p.b.rq_tail);
@@ -291,7 +301,7 @@ fn anything_in_any_order() {
         for _ in 0..1500 {
             match rng.below(18) {
                 0..4 => {
-                    let words = half_right(rng, &p, keys);
+                    let words = half_right(rng, &p, &keys);
                     let mut qp = if rng.one_in(4) { p.b } else { p.a };
                     p.m.post_words(&mut qp, &words);
                     p.m.ring_sq(&qp);
@@ -302,7 +312,7 @@ fn anything_in_any_order() {
                     }
                 }
                 4..6 => {
-                    let sges = sges(rng, &p.mr_b, &p.mr_a);
+                    let sges = sges(rng, &p.mr_b, &p.mr_a, &keys);
                     let mut b = p.b;
                     p.m.post_recv(&mut b, 1, &sges);
                     p.m.ring(0, doorbell::RQ, b.number, b.rq_tail);
@@ -372,7 +382,7 @@ fn anything_in_any_order() {
                     p.m.memory.set_word(ring + rng.below(64) * 8, rng.odd());
                 }
                 15 => p.m.pass(rng.below(1 << 23)),
-                _ => others.act(&mut p, rng),
+                _ => others.act(&mut p, rng, &keys),
             }
         }
         p.m.f.set_stall(false);
@@ -444,8 +454,8 @@ impl Others {
         }
     }
 
-    fn act(&mut self, p: &mut Pair, rng: &mut Rng) {
-        let sges = sges(rng, &p.mr_b, &p.mr_a);
+    fn act(&mut self, p: &mut Pair, rng: &mut Rng, keys: &[u32]) {
+        let sges = sges(rng, &p.mr_b, &p.mr_a, keys);
         let group = GROUP.map(|word| if rng.one_in(8) { rng.odd() } else { word });
         let log_depth = rng.below(7) as u8;
         match rng.below(8) {
@@ -510,7 +520,7 @@ fn a_device_that_keeps_nothing_to_itself() {
         let mut p = Pair::new();
         let keys = keys(&mut p);
         for _ in 0..30 {
-            let mut words = half_right(rng, &p, keys);
+            let mut words = half_right(rng, &p, &keys);
             // Addresses in WQEs are checked by keys, so they may have any value.
             for word in words.iter_mut().skip(4) {
                 if rng.one_in(3) {
