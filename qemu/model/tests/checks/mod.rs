@@ -19,6 +19,7 @@ pub mod flush;
 pub mod frmr;
 pub mod frmr_memory;
 pub mod frmr_objects;
+pub mod frmr_uses;
 pub mod garbage;
 pub mod groups;
 pub mod in_doorbells;
@@ -61,6 +62,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         frmr::CHECKS,
         frmr_memory::CHECKS,
         frmr_objects::CHECKS,
+        frmr_uses::CHECKS,
         regions::CHECKS,
         unreliable::CHECKS,
         datagrams::CHECKS,
