@@ -264,6 +264,8 @@ enum Part {
     Read,
     Sent,
     Received,
+    /// It is in a receive of an SRQ.
+    Shared,
 }
 
 /// What takes it away.
@@ -273,37 +275,53 @@ enum Way {
     ByPeer,
     Destroyed,
     RegisteredAnew,
+    /// It is registered anew with the same key, which the message names.
+    SameKey,
 }
 
+const WAYS: [Way; 5] = [
+    Way::Invalidated,
+    Way::ByPeer,
+    Way::Destroyed,
+    Way::RegisteredAnew,
+    Way::SameKey,
+];
+
 const LONG: u32 = 1 << 16;
+/// Bytes of a turn.
+const TURN: u32 = 4096;
 
 fn nothing_moves_after_an_invalidation() {
     use Part::*;
-    for part in [Written, Read, Sent, Received] {
-        for way in [
-            Way::Invalidated,
-            Way::ByPeer,
-            Way::Destroyed,
-            Way::RegisteredAnew,
-        ] {
-            for paged in [false, true] {
-                for turns in [1, 2, 7, 14] {
-                    taken_away(part, way, paged, turns);
-                }
+    for way in WAYS {
+        for part in [Written, Read, Sent, Received, Shared] {
+            // Its last turn may be before that of the invalidation.
+            for turns in 1..LONG / TURN - 1 {
+                taken_away(service::RC, part, way, turns);
+            }
+        }
+        for part in [Written, Sent, Received] {
+            for turns in [3, 8] {
+                taken_away(service::UC, part, way, turns);
             }
         }
     }
 }
 
-fn taken_away(part: Part, way: Way, paged: bool, turns: u32) {
-    let what = format!("{part:?} {way:?} {paged} {turns}");
-    let config = Config {
-        turn_bytes: 4096,
+fn taken_away(service: u8, part: Part, way: Way, turns: u32) {
+    let what = format!("{service} {part:?} {way:?} {turns}");
+    let mut m = Machine::with(Config {
+        turn_bytes: TURN,
         ..Config::default()
-    };
-    let mut p = Pair::registering(Machine::with(config));
-    let (frmr, key) = p.m.frmr(p.pd_b);
-    let key = key | 9;
+    });
+    let of_srq = m.pd();
+    let mut srq = m.srq(of_srq, 4);
+    let is_shared = part == Part::Shared;
+    let mut p = Pair::on(m, |a, b| {
+        (a.service, b.service) = (service, service);
+        b.srq = is_shared.then_some(srq.number);
+    });
+    let pd = if is_shared { of_srq } else { p.pd_b };
     // A second pair of the same domains, on a page whose turns alternate with the first one's.
     let (mut cq_c, mut cq_d) = (
         p.m.cq_of(Number::ADMIN, 4, 1, 0),
@@ -315,16 +333,25 @@ fn taken_away(part: Part, way: Way, paged: bool, turns: u32) {
         ..spec
     };
     let spec_c = of_page(Machine::spec(p.pd_a, &cq_c));
-    let spec_d = of_page(Machine::spec(p.pd_b, &cq_d));
+    let spec_d = of_page(Machine::spec(pd, &cq_d));
     let (mut c, mut d) = p.m.pair(&spec_c, &spec_d);
     let pages = Pages::new(&p.m, LONG.into(), 1, 12, 0);
-    let at = p.m.memory.alloc(LONG.into(), 4096, Grant::Write);
-    let list = if paged {
-        pages.list
-    } else {
-        block(at, LONG.into())
+    let block_at = |p: &Pair| p.m.memory.alloc(LONG.into(), PAGE, Grant::Write);
+    let (at, other) = (block_at(&p), block_at(&p));
+    let paged = turns % 2 == 0;
+    let list = match paged {
+        true => pages.list,
+        false => block(at, LONG.into()),
     };
-    assert_eq!(p.register(registration(key, VA, list)), DONE);
+    // Region, FRMR, and FRMR as it is registered anew.
+    p.m.memory.set_bytes(p.mr_a.addr, &[1; LONG as usize]);
+    p.m.memory.set_bytes(at, &[2; LONG as usize]);
+    for page in 0..u64::from(LONG) / PAGE {
+        let at = pages.at(page * PAGE);
+        p.m.memory.set_bytes(at, &[2; PAGE as usize]);
+    }
+    p.m.memory.set_bytes(other, &[3; LONG as usize]);
+    let key = p.m.registered(pd, VA, list);
     let own = Sge {
         addr: VA,
         bytes: LONG,
@@ -346,6 +373,12 @@ fn taken_away(part: Part, way: Way, paged: bool, turns: u32) {
             p.recv(5, &[own]);
             p.m.post(&mut p.a, request(work::SEND), &[all]);
         }
+        Part::Shared => {
+            p.m.post_shared(&mut srq, 5, &[own]);
+            p.m.ring_srq(&srq);
+            p.m.settle();
+            p.m.post(&mut p.a, request(work::SEND), &[all]);
+        }
     }
     let sender = if part == Part::Sent { p.b } else { p.a };
     p.m.ring_sq(&sender);
@@ -354,9 +387,11 @@ fn taken_away(part: Part, way: Way, paged: bool, turns: u32) {
     }
     let moved = p.m.query_moved();
     assert!(moved > 0 && moved < LONG.into(), "{what}: {moved}");
-    let other = memory(&p.m);
     match way {
-        Way::Destroyed => p.m.destroy_now(kind::FRMR, frmr),
+        Way::Destroyed => {
+            let (frmr, _) = frmr_of(key).unwrap();
+            p.m.destroy_now(kind::FRMR, frmr);
+        }
         Way::ByPeer => {
             p.m.post_recv(&mut d, 6, &[]);
             p.m.ring(1, qpair_abi::doorbell::RQ, d.number, d.rq_tail);
@@ -369,8 +404,13 @@ fn taken_away(part: Part, way: Way, paged: bool, turns: u32) {
         }
         _ => {
             p.m.post(&mut d, invalidation(key), &[]);
-            if way == Way::RegisteredAnew {
-                let anew = registration(key + 1, VA, block(other, PAGE));
+            let anew = match way {
+                Way::RegisteredAnew => Some(key + 1),
+                Way::SameKey => Some(key),
+                _ => None,
+            };
+            if let Some(key) = anew {
+                let anew = registration(key, VA, block(other, LONG.into()));
                 p.m.post_words(&mut d, &anew.encode());
             }
             p.m.ring_sq(&d);
@@ -378,7 +418,7 @@ fn taken_away(part: Part, way: Way, paged: bool, turns: u32) {
     }
     let expected = match way {
         Way::Destroyed => 0,
-        Way::RegisteredAnew => 2,
+        Way::RegisteredAnew | Way::SameKey => 2,
         _ => 1,
     };
     let mut done = Vec::new();
@@ -407,19 +447,41 @@ fn taken_away(part: Part, way: Way, paged: bool, turns: u32) {
         p.m.memory.revoke(at);
     }
     p.m.settle();
-    assert_eq!(p.m.query_moved(), moved, "{what}");
-    let (near, far) = (p.done_a(), p.done_b());
+    let goes_on = way == Way::SameKey;
+    let end = if goes_on { u64::from(LONG) } else { moved };
+    assert_eq!(p.m.query_moved(), end, "{what}");
+    let near = p.done_a().first().map(outcome);
+    let far = p.done_b().first().map(outcome);
+    let is_rc = service == service::RC;
     let protection = (Status::LocalProtection, Detail::Key);
-    match part {
-        Part::Written | Part::Read => assert_eq!(outcome(&near[0]), refused(Detail::Key)),
-        Part::Sent => assert_eq!(outcome(&far[0]), protection),
-        Part::Received => {
-            assert_eq!(outcome(&near[0]), (Status::RemoteOperation, Detail::Key));
-            assert_eq!(outcome(&far[0]), protection);
+    let unless_dropped = |why| Some(if is_rc { why } else { DONE });
+    let expected = match part {
+        _ if goes_on => match part {
+            Part::Written | Part::Read => (Some(DONE), None),
+            Part::Sent => (None, Some(DONE)),
+            Part::Received | Part::Shared => (Some(DONE), Some(DONE)),
+        },
+        Part::Written | Part::Read => (unless_dropped(refused(Detail::Key)), None),
+        Part::Sent => (None, Some(protection)),
+        Part::Received | Part::Shared => {
+            let near = unless_dropped((Status::RemoteOperation, Detail::Key));
+            (near, Some(protection))
         }
-    }
+    };
+    assert_eq!((near, far), expected, "{what}");
     p.m.drain(&mut cq_c);
-    assert!((0..PAGE / 8).all(|word| p.m.memory.word(other + 8 * word) == 0));
+    // The rest is where it was, or comes from the new memory or goes there.
+    let reads = matches!(part, Part::Read | Part::Sent);
+    let (target, before, after) = match (reads, goes_on) {
+        (true, true) => (p.mr_a.addr, 2, 3),
+        (true, false) => (p.mr_a.addr, 2, 1),
+        (false, true) => (other, 3, 1),
+        (false, false) => (other, 3, 3),
+    };
+    let bytes = p.m.memory.bytes(target, LONG as usize);
+    let (first, rest) = bytes.split_at(moved as usize);
+    assert!(first.iter().all(|byte| *byte == before), "{what}");
+    assert!(rest.iter().all(|byte| *byte == after), "{what}");
 }
 
 fn a_mapping_ends_with_its_registration() {
