@@ -700,15 +700,18 @@ struct qpair_hw_eqe {
 /* Unknown opcode, or one that this service does not have. */
 #define QPAIR_HW_DETAIL_OPCODE			1
 /*
- * Unknown flag, or one that does not go with the opcode; of a receive, a
- * reserved bit that is not zero.
+ * Unknown flag, or one that does not go with the opcode; undefined bits of a
+ * receive, of a send of a UD queue pair, of a REG_MR, and of word 0 of a
+ * FLUSH; unknown rights of a BIND or a REG_MR; no kind of a FLUSH, or an
+ * unknown one.
  */
 #define QPAIR_HW_DETAIL_FLAGS			2
 /* Number of blocks is 0, above the limit, or past the producer index. */
 #define QPAIR_HW_DETAIL_BLOCKS			3
 /*
- * Number of SGEs above the limit or what the blocks hold, or SGEs besides
- * inline data.
+ * Number of SGEs above the limit or what the blocks hold; SGEs besides inline
+ * data, of a BIND, a LOCAL_INV, a REG_MR, a FLUSH or an atomic WRITE; an
+ * atomic without one SGE.
  */
 #define QPAIR_HW_DETAIL_SGES			4
 /*
@@ -721,7 +724,7 @@ struct qpair_hw_eqe {
  * long.
  */
 #define QPAIR_HW_DETAIL_MESSAGE			6
-/* No region, window or FRMR has this key. */
+/* No region, window or registered FRMR has this key. */
 #define QPAIR_HW_DETAIL_KEY			7
 /*
  * The region, window or FRMR belongs to another PD, or the window to another

@@ -49,19 +49,21 @@ codes! {
         None = 0, "no detail";
         /// Unknown opcode, or one that this service does not have.
         Opcode = 1, "unknown opcode";
-        /// Unknown flag, or one that does not go with the opcode; of a receive, a reserved bit that
-        /// is not zero.
+        /// Unknown flag, or one that does not go with the opcode; undefined bits of a receive, of a
+        /// send of a UD queue pair, of a REG_MR, and of word 0 of a FLUSH; unknown rights of a BIND
+        /// or a REG_MR; no kind of a FLUSH, or an unknown one.
         Flags = 2, "unknown flag";
         /// Number of blocks is 0, above the limit, or past the producer index.
         Blocks = 3, "bad number of blocks";
-        /// Number of SGEs above the limit or what the blocks hold, or SGEs besides inline data.
+        /// Number of SGEs above the limit or what the blocks hold; SGEs besides inline data, of a
+        /// BIND, a LOCAL_INV, a REG_MR, a FLUSH or an atomic WRITE; an atomic without one SGE.
         Sges = 4, "bad number of SGEs";
         /// More inline bytes than the limit or what the blocks hold, or inline bytes without the
         /// flag.
         Inline = 5, "bad inline length";
         /// Message longer than the limit, or an SGE of an atomic that is not 8 bytes long.
         Message = 6, "bad message length";
-        /// No region, window or FRMR has this key.
+        /// No region, window or registered FRMR has this key.
         Key = 7, "no such key";
         /// The region, window or FRMR belongs to another PD, or the window to another queue pair.
         Domain = 8, "key of another protection domain";
