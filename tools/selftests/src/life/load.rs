@@ -16,6 +16,7 @@ use nix::errno::Errno;
 use nix::poll::PollFd;
 use nix::poll::PollFlags;
 use qpair_abi::entry::opcode;
+use qpair_abi::status::Detail;
 use qpair_uverbs::abi::*;
 
 use crate::children::Child;
@@ -158,6 +159,11 @@ fn traffic(ctx: &Arc<Context>, link: &Link, events: bool) -> Result<()> {
         for pair in &mut pairs {
             let mut done = 0;
             while let Some(cqe) = pair.a.cq.poll() {
+                if cqe.vendor == Detail::Dma.code() {
+                    // Bus mastering ended in the midst of it, and so does the context.
+                    wait::until("the end", || Ok(pair.a.qp.query().is_err()))?;
+                    return Err(Errno::EIO.into());
+                }
                 ensure!(cqe.status == 0, "{cqe:?}");
                 done += 1;
             }
