@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Fast registration memory regions: who registers, states, keys and rights.
+//! Fast registration memory regions: the queue pairs that register, states, keys and rights.
 
 use super::checks;
 use crate::harness::*;
