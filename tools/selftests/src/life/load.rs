@@ -161,8 +161,8 @@ fn traffic(ctx: &Arc<Context>, link: &Link, events: bool) -> Result<()> {
             while let Some(cqe) = pair.a.cq.poll() {
                 if cqe.vendor == Detail::Dma.code() {
                     // Bus mastering ended in the midst of it, and so does the context.
-                    wait::until("the end", || Ok(pair.a.qp.query().is_err()))?;
-                    return Err(Errno::EIO.into());
+                    let gone = || Ok(pair.a.qp.query().err());
+                    return Err(wait::for_some("the end of the context", gone)?.into());
                 }
                 ensure!(cqe.status == 0, "{cqe:?}");
                 done += 1;
