@@ -153,6 +153,15 @@ def forget(folder):
             remove(folder)
 
 
+def replaced(folder):
+    """Removes an entry that another one replaces, if no other process uses it."""
+    if folder in USED:
+        USED.pop(folder).close()
+    with alone(lock_of(folder)) as ours:
+        if ours and folder.exists():
+            remove(folder)
+
+
 def used(*paths):
     """The modification time of the newest of some files."""
     times = [0.0]

@@ -3,12 +3,16 @@
 
 Each checkout has target directories of its own, below build/. Cargo names the files that it builds
 from a crate by a hash, which for crates of the registry does not depend on the checkout. So the
-cache keeps these files from the first checkout that builds them, and a new target directory starts
-with them. Each command that builds others than the entries have (for a lint, for tests) adds an
-entry.
+cache keeps these files, and a new target directory starts with them.
+
+A new target directory starts with one entry: the contents of a file do depend on the checkout (the
+path of what a build script generates is part of them), and rustc refuses a crate that was built
+against another build of its dependency. A command that builds more crates than an entry has (for a
+lint, for tests) stores all of them as a new entry, which replaces the ones that it contains.
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
 import tomllib
@@ -16,10 +20,13 @@ import tomllib
 from qp import base, cache
 
 # Version of the contents of an entry.
-RECIPE = 2
+RECIPE = 3
 
 # The files that cargo keeps for a crate, in the directory of a profile.
 FINGERPRINTS, PARTS = ".fingerprint", ("build", "deps")
+
+# The file that cargo locks while it builds in the directory of a profile.
+LOCK = ".cargo-lock"
 
 
 def kept(name):
@@ -28,10 +35,11 @@ def kept(name):
 
 
 def entries(name):
-    """The complete ones, which this process holds from now on."""
+    """The complete ones, the one with most crates last; this process holds them from now on."""
     start = kept(name)
-    found = sorted(path for path in start.parent.glob(f"{start.name}*/") if not path.name.endswith(cache.GONE))
-    return [entry / "target" for entry in found if cache.held(entry)]
+    found = (path for path in start.parent.glob(f"{start.name}-*/") if not path.name.endswith(cache.GONE))
+    held = sorted(entry for entry in found if cache.held(entry))
+    return sorted(held, key=lambda entry: len(prints(entry / "target")))
 
 
 def ours():
@@ -63,22 +71,39 @@ def copy(source, target, chosen):
                 shutil.copy2(source / path, target / path)
 
 
+@contextlib.contextmanager
+def still(target):
+    """Tries to keep cargo from building in a target directory; returns whether it does not."""
+    with contextlib.ExitStack() as stack:
+        locks = [stack.enter_context(open(path)) for pattern in ("*", "*/*") for path in target.glob(f"{pattern}/{LOCK}")]
+        try:
+            for lock in locks:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            quiet = True
+        except BlockingIOError:
+            quiet = False
+        yield quiet
+
+
 def keep(name):
-    """Stores the files of build/NAME that no entry has."""
+    """Stores the crates of build/NAME if no entry has all of them."""
     source, own = base.TOP / "build" / name, ours()
-    new = {path for path in prints(source) if path.name.rpartition("-")[0] not in own}
-    for entry in entries(name):
-        new -= prints(entry)
-    if not new:
-        return
+    with still(source) as quiet:
+        # The command that builds there now stores them.
+        if not quiet:
+            return
+        mine = {path for path in prints(source) if path.name.rpartition("-")[0] not in own}
+        old = {entry: prints(entry / "target") for entry in entries(name)}
+        if not mine or any(mine <= theirs for theirs in old.values()):
+            return
 
-    def build(folder):
-        shutil.rmtree(folder / "target", ignore_errors=True)
-        copy(source, folder / "target", new)
+        def build(folder):
+            shutil.rmtree(folder / "target", ignore_errors=True)
+            copy(source, folder / "target", mine)
 
-    # A read-only cache stores nothing.
-    with contextlib.suppress(OSError):
-        cache.entry(kept(name).with_name(f"{kept(name).name}-{base.digest(*sorted(map(str, new)))}"), build)
+        cache.entry(kept(name).with_name(f"{kept(name).name}-{base.digest(*sorted(map(str, mine)))}"), build)
+    for entry in (entry for entry, theirs in old.items() if theirs < mine):
+        cache.replaced(entry)
 
 
 @contextlib.contextmanager
@@ -88,10 +113,12 @@ def target(name):
     if not folder.exists():
         half = folder.with_name(f"{name}.half")
         shutil.rmtree(half, ignore_errors=True)
-        for entry in entries(name):
-            shutil.copytree(entry, half, symlinks=True, dirs_exist_ok=True)
+        for entry in entries(name)[-1:]:
+            shutil.copytree(entry / "target", half, symlinks=True)
         # Without an entry there is none, and another command may have created it meanwhile.
         with contextlib.suppress(OSError):
             os.replace(half, folder)
     yield folder
-    keep(name)
+    # A read-only cache stores nothing.
+    with contextlib.suppress(OSError):
+        keep(name)

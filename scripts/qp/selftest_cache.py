@@ -398,26 +398,44 @@ class Crates(Sandbox):
         with self.checkout("third", lock="two"), crates.target("tools") as target:
             self.assertFalse(target.exists())
 
+    def begun(self, target):
+        """Another cargo, which has begun to build a crate."""
+        part = target / "release/.fingerprint/syn-0d"
+        part.mkdir()
+        (part / "invoked.timestamp").touch()
+        lock = open(target / "release/.cargo-lock", "w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return part, lock
+
     def test_a_crate_that_is_being_built_is_not_shared(self):
         with self.checkout("first"):
             with crates.target("host") as target:
                 self.build(target)
-                begun = target / "release/.fingerprint/syn-0d/invoked.timestamp"
-                begun.parent.mkdir()
-                begun.touch()
+                part, lock = self.begun(target)
+            self.assertEqual(crates.entries("host"), [])
             with crates.target("host"):
-                (begun.parent / "lib.json").touch()
+                lock.close()
+                (part / "lib.json").touch()
         with self.checkout("second"), crates.target("host") as target:
-            self.assertTrue((target / "release/.fingerprint/syn-0d/lib.json").exists())
             self.assertEqual({path.name for path in crates.prints(target)}, {"anyhow-0a", "syn-0d"})
 
-    def test_what_a_later_command_builds_is_added(self):
+    def test_what_a_later_command_builds_replaces_the_entry(self):
         with self.checkout("first"):
             with crates.target("host") as target:
                 self.build(target)
             with crates.target("host") as target:
                 self.build(target, "0c")
-        self.assertEqual(len(list((base.CACHE / "crates").glob("*/"))), 2)
+        self.assertEqual(len(list((base.CACHE / "crates").glob("*/"))), 1)
         with self.checkout("second"), crates.target("host") as target:
             self.assertEqual({path.name for path in crates.prints(target)}, {"anyhow-0a", "anyhow-0c"})
-        self.assertEqual(len(list((base.CACHE / "crates").glob("*/"))), 2)
+
+    def test_the_crates_of_two_checkouts_are_not_mixed(self):
+        with self.checkout("second"), crates.target("host") as target:
+            with self.checkout("first"), crates.target("host") as other:
+                self.build(other)
+            self.build(target)
+            self.build(target, "0c")
+            (target / "release/deps/libanyhow-0a.rlib").write_text("second")
+        with self.checkout("third"), crates.target("host") as target:
+            self.assertEqual((target / "release/deps/libanyhow-0a.rlib").read_text(), "second")
+            self.assertTrue((target / "release/deps/libanyhow-0c.rlib").exists())
