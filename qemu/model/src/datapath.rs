@@ -176,9 +176,19 @@ impl<H: Host> DataPath<H> {
         let failed = cqe.status != Status::Success.code();
         if failed {
             self.core.bus.count(Counter::Errors);
+            self.stop_dma();
         }
         let wakes = solicited || failed;
         self.put_completion(cq, cqe.encode(), wakes)
+    }
+
+    /// Without bus mastering nothing is written. The host says that it has ended before it drops the
+    /// mappings: a DMA may have failed, while the CQ that would report it is still mapped.
+    #[cold]
+    fn stop_dma(&mut self) {
+        if !self.core.bus.host.bus_master() {
+            self.unmap(0, u64::MAX);
+        }
     }
 
     /// Writes an entry of a CQ, and the event that it causes. False as

@@ -23,6 +23,7 @@ checks![
     an_admin_cq_overrun_is_the_drivers_fault,
     rings_of_the_function_that_go_away,
     the_bus_is_taken_away,
+    bus_mastering_ends_before_the_mappings_go,
     what_control_does_in_each_state,
     a_command_fails_by_request,
     stops_are_ignored_by_request,
@@ -183,6 +184,20 @@ fn the_bus_is_taken_away() {
         p.m.bring_up(6, 4, 5);
         p.m.pd();
     }
+}
+
+/// In the host, bus mastering ends before the mappings of memory go. A DMA that fails meanwhile has
+/// no completion, though its CQ is still mapped.
+fn bus_mastering_ends_before_the_mappings_go() {
+    let mut p = Pair::new();
+    // The rings are mapped, and the memory of the message is not.
+    p.send(wqe(work::NOP, 1), &[]);
+    assert_eq!(p.done_a().len(), 1);
+    let sge = p.mr_a.sge(0, 64);
+    p.m.f.host_mut().bus_master = false;
+    p.send(p.remote(work::WRITE, 2), &[sge]);
+    assert_eq!(p.done_a(), []);
+    assert_eq!(status(&mut p.m), (2, Some(EnableError::BusMaster)));
 }
 
 /// STATUS and CTRL after each value written to CTRL.
