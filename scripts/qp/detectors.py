@@ -32,6 +32,9 @@ ENDING = [
     ("bounds-check", 9, r"index out of bounds: the len is 4 but the index is 9"),
 ]
 
+# The bugs of each guest: those that a guest survives, and those that end it.
+GUESTS = {"lasting": LASTING, **{bug[0]: [bug] for bug in ENDING}}
+
 
 def build():
     """Builds the module for the debug kernel; returns its directory."""
@@ -49,7 +52,7 @@ def plant(folder, bugs):
 
 def prove(group, slower):
     """Plants the bugs of one guest, and counts the reports."""
-    name, folder, bugs = f"detectors-{group}", build(), guests(True)[group]
+    name, folder, bugs = f"detectors-{group}", build(), GUESTS[group]
     options = ["--kernel", "debug", "--no-insmod", "--verbose", "--share", str(folder)]
     status, text, log = jobs.guest(name, options, ["sh", "-c", plant(folder, bugs)], 300 * slower)
     text += log.read_text(errors="replace")
@@ -62,8 +65,3 @@ def prove(group, slower):
     if status != REPORTED:
         count.fail(f"{name}: the guest ended with {status}, not {REPORTED}")
     return count
-
-
-def guests(everything):
-    """The bugs of each guest: those that a guest survives, and with `everything` those that end it."""
-    return {"lasting": LASTING, **({bug[0]: [bug] for bug in ENDING} if everything else {})}
