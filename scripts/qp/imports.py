@@ -13,8 +13,8 @@ The files of one directory may not import each other in a circle, in whatever or
 directory of its name are one.
 
 An import is any path in the code that begins with crate:: or super::, in a use or elsewhere. A name
-that a directory's own file re-exports is the file's that has it. Comments, including documentation
-links, are not checked.
+that a directory's own file or the root re-exports, but not by a glob, is the file's that has it.
+Comments, including documentation links, are not checked.
 """
 
 import re
@@ -35,13 +35,12 @@ ORDER = [
 ROOT = "qpair"
 # Crates with a table, and their roots.
 TABLES = {"provider/data/src": "lib", "qemu/model/src": "lib", "stream": "qpair_stream", "tools/libqpair/src": "lib", "tools/selftests/src": "lib"}
+ROOTS = {ROOT, "lib", "main", *TABLES.values()}
 # The folders whose directories have no circle.
 FOLDERS = ("rust", *TABLES, "qemu/ffi/src", "tools/bench/src", "tools/header/src", "tools/qpair/src", "tools/ring/src", "tools/testkit/src", "tools/uverbs/src")
 
 # A file of another directory.
 ELSEWHERE = re.compile(r"^#\[path = .*\]\n(?:pub )?mod (\w+);", re.MULTILINE)
-# `pub use self::FILE::NAME;`.
-EXPORTED = re.compile(r"^pub(?:\(\w+\))? use self::(\w+)::(?:\w+::)*(\w+);", re.MULTILINE)
 ROW = re.compile(r"^//! \| \[?`(\w+)`\]? \|", re.MULTILINE)
 NOT_CODE = re.compile(r"""//[^\n]*|'(?:\\[^']+|[^\\'])'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 TOKEN = re.compile(r"\w+|::|\S")
@@ -58,8 +57,8 @@ def tokens(text):
 
 
 def leaves(code, at, path):
-    """The paths of a use tree from token `at` on, each with its line, and the token after the
-    tree."""
+    """The paths of a use tree from token `at` on, each with its line and its name, and the token
+    after the tree."""
     found = []
     while at < len(code) and (code[at][0] in "{*" or re.match(r"\w", code[at][0])):
         token, line = code[at]
@@ -71,15 +70,25 @@ def leaves(code, at, path):
                 # A comma, or a token that is not a path: skip it.
                 at += code[at : at + 1] != [] and code[at][0] != "}"
             return found, at + 1
-        path = [*path, token]
+        # `self` in braces is the path before it.
+        path = path if path and token == "self" else [*path, token]
         if code[at : at + 1] and code[at][0] == "::":
             at += 1
             continue
-        found.append((path, line))
+        name = path[-1]
         if code[at : at + 1] and code[at][0] == "as":
-            at += 2
+            name, at = code[at + 1][0], at + 2
+        found.append((path, line, name))
         break
     return found, at
+
+
+def absolute(path, module):
+    """A path in `module` that begins with crate, self or super, from the root of the crate."""
+    base, rest = ([], path[1:]) if path[0] == "crate" else (module, path)
+    while rest and rest[0] in ("self", "super"):
+        base, rest = base if rest[0] == "self" else base[:-1], rest[1:]
+    return base + rest
 
 
 def paths(text, module):
@@ -92,12 +101,7 @@ def paths(text, module):
         before = code[at - 1][0] if at else ""
         if token in ("crate", "super") and before not in ("::", "$"):
             tree, at = leaves(code, at, [])
-            for path, line in tree:
-                base = [] if path[0] == "crate" else inside[-1][0]
-                rest = path[1:] if path[0] == "crate" else path
-                while rest and rest[0] == "super":
-                    base, rest = base[:-1], rest[1:]
-                found.append((base + rest, line))
+            found += [(absolute(path, inside[-1][0]), line) for path, line, _ in tree]
             continue
         if token == "{":
             if at >= 2 and code[at - 2][0] == "mod":
@@ -108,6 +112,21 @@ def paths(text, module):
             if inside[-1][1] == depth:
                 inside.pop()
         at += 1
+    return found
+
+
+def exports(text, module, known):
+    """The names that a file of `module` re-exports from the files below it, in {path: path}."""
+    code, found, depth = tokens(text), {}, 0
+    for at, (token, _) in enumerate(code):
+        depth += (token == "{") - (token == "}")
+        # The modules in a file are not looked at, nor what they export.
+        if token != "use" or depth or not at or code[at - 1][0] not in ("pub", ")"):
+            continue
+        for path, _, name in leaves(code, at + 1, [])[0]:
+            path = absolute(path if path[0] in ("crate", "self", "super") else ["self", *path], module)
+            if path[:-1] != module and tuple(path[: len(module) + 1]) in known and (*module, name) not in known:
+                found[(*module, name)] = path
     return found
 
 
@@ -150,12 +169,15 @@ def upwards_in_crate(sources, folder, root="lib"):
 def beside(sources):
     """The imports between files of one directory, in {directory: {file: {other: where}}}; of a
     directory, those of its files."""
-    modules = {name: module_of(name) for name in sources}
+    modules = {name: [] if name.removesuffix(".rs") in ROOTS else module_of(name) for name in sources}
     known, found = {tuple(module) for module in modules.values()}, {}
-    exported = {(*module, name): (*module, file) for at, module in modules.items() for file, name in EXPORTED.findall(sources[at])}
+    exported = {}
+    for name, module in modules.items():
+        exported |= exports(sources[name], module, known)
     for name, module in modules.items():
         for path, line in paths(sources[name], module):
-            path = next((list(exported[head]) for end in range(1, len(path) + 1) if (head := tuple(path[:end])) in exported), path)
+            while head := next((head for end in range(len(path)) if (head := tuple(path[: end + 1])) in exported), None):
+                path = exported[head] + path[len(head) :]
             # The file that has the item, which may be a directory's own.
             while path and tuple(path) not in known:
                 path = path[:-1]

@@ -81,5 +81,18 @@ At most 3 lines of code.
         }
         line = "tests/raw/args.rs:1: a circle in tests/raw: args -> queue -> args"
         self.assertEqual(imports.circles(sources, "tests")[0], line)
+        # In braces, over several lines, by another name, through one more directory.
+        for exported, middle in (
+            ("pub use self::{args::{QpArg, SrqArg}, queue::Cq};", "queue"),
+            ("pub(super) use self::{\n    args::QpArg, //\n    queue::{\n        self,\n        Cq,\n    },\n};", "queue"),
+            ("pub(in crate::raw) use self::queue::Ring as Cq;\npub use args::QpArg;", "queue"),
+            ("pub use crate::raw::args::QpArg;\npub use super::raw::queue::Cq;\nmod inner { pub use super::args::Cq; }", "queue"),
+            ("pub use self::args::QpArg;\npub use self::far::Cq;", "far -> queue"),
+        ):
+            far = {"raw/far/mod.rs": "pub use self::near::Cq;\nuse super::queue;", "raw/far/near.rs": ""}
+            line = f"tests/raw/args.rs:1: a circle in tests/raw: args -> {middle} -> args"
+            self.assertIn(line, imports.circles(sources | far | {"raw/mod.rs": exported}, "tests"))
+        crate = {"lib.rs": "mod a;\npub use b::B;", "a.rs": "use crate::B;", "b.rs": "use super::a::A;"}
+        self.assertIn("tests/a.rs:1: a circle in tests: a -> b -> a", imports.circles(crate, "tests"))
         sources["raw/queue.rs"] = "use super::wait;"
         self.assertEqual(imports.circles(sources, "tests"), [])
