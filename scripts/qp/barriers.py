@@ -5,7 +5,7 @@ No test on x86 can detect a missing barrier: the processor keeps these orders by
 the compiler may break them. So this check searches the object code for the calls. Each row of
 POINTS names the functions of a module that have the code of a ring or of the admin queue inlined,
 the barrier that each of them must call, and how often. All instances of these functions are
-checked.
+checked. Where the barrier stands is the rules', and tested with them (proofs/queue/tests/order.rs).
 
 A command has an instance for each of its types. The compiler inlines some of them into their
 callers, so they are identified not by name but by the wait for the completion. The compiler also
@@ -25,6 +25,11 @@ POINTS = {
     "CQ: owner word before the entry's body": (r"PolledCq>::consume$", r"", "dma_rmb", 1),
     "CQ: entries before the head": (r"PolledCq>::publish$", r"", "dma_mb", 1),
     "SQ and RQ: entries before the tail": (r"Queues>::ring$", r"", "dma_wmb", 2),
+    "CQ of a ULP: owner word before the entry's body": (r"cq::Cq as .*Operations<.*>>::poll$", r"", "dma_rmb", 1),
+    "CQ of a ULP: entries before the head": (r"CqInner<.*>>::publish$", r"", "dma_mb", 1),
+    "CQ of a ULP: notify before the entries": (r"cq::Cq as .*Operations<.*>>::notify$", r"", "mb", 1),
+    "SQ of a ULP: entries before the tail": (r"Ops<.*>>::post_send$", r"", "dma_wmb", 1),
+    "RQ of a ULP: entries before the tail": (r"Ops<.*>>::post_recv$", r"", "dma_wmb", 1),
     "commands: completion before the context": (
         # Unregistering an RDMA device waits as well.
         r"^(?!<qpair::kernel::sync::completion::Completion>::|.*(rdma::device|RdmaDevice))",
@@ -41,7 +46,7 @@ STREAM = {
 
 FUNCTION = re.compile(r"^[0-9a-f]+ <(.*)>:$")
 CALL = re.compile(r"R_X86_64_\w+\s+(.*)")
-BARRIER = re.compile(r"\b\w*(dma_r?w?mb)\b")
+BARRIER = re.compile(r"\b(?:rust_helper_)?((?:dma_[rw]?)?mb)\b")
 
 
 def calls(text):

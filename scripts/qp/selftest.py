@@ -347,12 +347,19 @@ pub use crate::cq::Cq;
             self.assertEqual(lines.table("rust/m.rs"), {"rust": 5, "rust/eq": 4, "queue": 1})
 
     def test_a_missing_barrier_is_named(self):
+        ops = "qpair::kernel::rdma::object::Ops<qpair::object::file::Verbs>"
+        operations = "qpair::object::cq::Cq as qpair::kernel::rdma::cq::Operations<qpair::object::file::Verbs>"
         functions = {
             "<<qpair::hw::eq::Eq as qpair::kernel::poller::Handler>::poll>": ["dma_rmb"],
             "<<qpair::queue::poll::Poller<qpair::hw::ring::Ring>>::publish::<<qpair::hw::eq::Eq>::run::{closure#0}>>": ["dma_mb"],
             "<<qpair::hw::cq::PolledCq>::consume>": ["dma_rmb"],
             "<<qpair::hw::cq::PolledCq>::publish>": ["dma_mb"],
             "<<qpair::hw::cq::Queues>::ring>": ["dma_wmb", "dma_wmb"],
+            f"<<{operations}>::poll>": ["dma_rmb"],
+            f"<<{operations}>::notify>": ["mb"],
+            "<<qpair::object::ulp::cq::CqInner<qpair::object::ulp::qp::UlpQp>>::publish>": ["dma_mb"],
+            f"<<{ops}>::post_send>": ["dma_wmb"],
+            f"<<{ops}>::post_recv>": ["dma_wmb"],
             "<<qpair::hw::admin::Admin>::execute::<qpair::hw::command::QueryCounters>>": ["dma_rmb"],
             # A command that was inlined into its caller.
             "<<qpair::life::device::Device>::settle>": ["dma_rmb"],
