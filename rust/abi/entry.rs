@@ -94,6 +94,11 @@ pub const fn recv_sges(shift: u8) -> usize {
     ((BLOCK_WORDS << shift) - RecvWqe::WORDS) / Sge::WORDS
 }
 
+/// The smallest shift whose receive WQE holds `sges` SGEs; `None` if no receive WQE does.
+pub fn recv_stride(sges: usize) -> Option<u8> {
+    (0..=MAX_STRIDE_SHIFT).find(|&shift| recv_sges(shift) >= sges)
+}
+
 layout! {
     /// The head of a send work queue entry.
     pub struct SendWqe: 4 {

@@ -49,7 +49,7 @@ use crate::{
         },
         entry::{
             inline_bytes,
-            recv_sges,
+            recv_stride,
             ud_inline_bytes,
             AtomicWqe,
             SendWqe,
@@ -227,8 +227,7 @@ fn shape(device: &Device, request: &QpRequest) -> Result<UlpShape> {
     let words =
         (head + request.max_send_sge as usize * Sge::WORDS).max(AtomicWqe::WORDS + Sge::WORDS);
     let blocks = words.div_ceil(BLOCK_WORDS);
-    let fits = |stride: &u8| recv_sges(*stride) >= request.max_recv_sge as usize;
-    let stride = (0..=MAX_STRIDE_SHIFT).find(fits).ok_or(EINVAL)?;
+    let stride = recv_stride(request.max_recv_sge as usize).ok_or(EINVAL)?;
     if blocks > MAX_BLOCKS {
         return Err(EINVAL);
     }

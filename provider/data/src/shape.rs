@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! How deep rings are for what a program asks.
 
-use qpair_abi::entry::{inline_bytes, Cqe, Sge, BLOCK_BYTES, MAX_BLOCKS};
-use qpair_ring::recv_stride;
+use qpair_abi::entry::{inline_bytes, recv_stride, Cqe, Sge, BLOCK_BYTES, MAX_BLOCKS};
 
 use crate::datagram::ADDRESS_BYTES;
 use crate::request::most_blocks;

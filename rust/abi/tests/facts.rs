@@ -236,6 +236,9 @@ fn capacities_follow_from_the_layout() {
     assert_eq!([1, 2, 3, 4].map(entry::send_sges), [2, 6, 10, 14]);
     assert_eq!([1, 2, 3, 4].map(entry::inline_bytes), [32, 96, 160, 224]);
     assert_eq!([0, 1, 2].map(entry::recv_sges), [3, 7, 15]);
+    let shift = entry::recv_stride;
+    assert_eq!([0, 3, 4, 7, 8, 15].map(shift), [0, 0, 1, 1, 2, 2].map(Some));
+    assert_eq!([16, usize::MAX].map(shift), [None, None]);
 }
 
 #[test]

@@ -17,12 +17,11 @@ use std::slice;
 use std::sync::{Arc, Mutex};
 
 use qpair_abi::doorbell;
-use qpair_abi::entry::BLOCK_BYTES;
+use qpair_abi::entry::{recv_stride, BLOCK_BYTES};
 use qpair_abi::Number;
 use qpair_queue::credit::{Cq as OfCq, RingId, Slots};
 use qpair_queue::index::{Depth, Index};
 use qpair_queue::shared::Shared;
-use qpair_ring::recv_stride;
 use rustix::io::Errno;
 
 use crate::cq::CqInner;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What the library and the provider have in common: the words of a ring in the memory of a process,
-//! the size of a receive, and which entries of a CQ belong to a queue pair ([`served`]).
+//! and which entries of a CQ belong to a queue pair ([`served`]).
 //!
 //! On x86-64 a load is not reordered with later loads or stores, nor a store with later stores, to
 //! ordinary or uncached memory alike; so the fences only restrain the compiler.
@@ -12,18 +12,12 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 
-use qpair_abi::entry::{recv_sges, MAX_STRIDE_SHIFT};
 use qpair_queue::storage::Storage;
 
 /// Bytes of a page; rings begin at one.
 pub const PAGE: usize = 4096;
 /// Bytes of a word.
 pub const WORD: usize = size_of::<u64>();
-
-/// log2 of the blocks of a receive of so many SGEs; none if no receive has so many.
-pub fn recv_stride(sges: usize) -> Option<u8> {
-    (0..=MAX_STRIDE_SHIFT).find(|&shift| recv_sges(shift) >= sges)
-}
 
 /// The words of a ring. Indices wrap at its end, so none is outside.
 ///
@@ -204,19 +198,5 @@ impl Storage for Words<'_> {
             left = others;
         }
         (row.len() - left.len()) as u32
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::recv_stride;
-
-    #[test]
-    fn a_receive_takes_the_fewest_blocks_that_hold_its_sges() {
-        for (sges, stride) in [(0, 0), (3, 0), (4, 1), (7, 1), (8, 2), (15, 2)] {
-            assert_eq!(recv_stride(sges), Some(stride), "{sges} SGEs");
-        }
-        assert_eq!(recv_stride(16), None);
-        assert_eq!(recv_stride(usize::MAX), None);
     }
 }
