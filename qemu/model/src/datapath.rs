@@ -223,7 +223,7 @@ impl<H: Host> DataPath<H> {
         }
     }
 
-    /// Ends a work request of the SQ, and completes it if it is signalled or failed. False as
+    /// Ends a work request of the SQ, and completes it if it is signaled or failed. False as
     /// [`complete`](Self::complete).
     #[inline(always)]
     pub(crate) fn complete_send(

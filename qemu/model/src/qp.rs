@@ -336,7 +336,7 @@ impl<M: Mapping> QueuePair<M> {
         Some(count)
     }
 
-    /// Ends a work request of the SQ: its completion, if it is signalled or failed.
+    /// Ends a work request of the SQ: its completion, if it is signaled or failed.
     #[inline(always)]
     pub(crate) fn sent(
         &mut self,

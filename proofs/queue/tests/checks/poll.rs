@@ -27,7 +27,7 @@ checks![
     a_cq_that_is_not_drained_waits_unarmed,
     the_source_loop_reopens_and_unmasks,
     small_budgets_starve_no_cq,
-    processes_are_signalled_and_charged,
+    processes_are_signaled_and_charged,
     strangers_are_counted_and_give_nothing,
     unbinding_takes_a_cq_off_the_list,
 ];
@@ -331,7 +331,7 @@ fn small_budgets_starve_no_cq() {
     assert!(count(Signal(2)) >= 12);
 }
 
-fn processes_are_signalled_and_charged() {
+fn processes_are_signaled_and_charged() {
     let mut bench = Bench::new(0, 1, 0);
     for _ in 0..3 {
         bench.event(Event::Completion, number(0));

@@ -46,7 +46,7 @@ checks![
 const SQ: RingId = RingId::new(7, 0);
 const CQ: RingId = RingId::new(3, 0);
 
-/// Signalled work requests of 1 to 4 blocks wrap a small ring, across the wrap of all indices.
+/// Signaled work requests of 1 to 4 blocks wrap a small ring, across the wrap of all indices.
 fn blocks_go_round() {
     let depth = Depth::new(8).unwrap();
     let first = Index::new(u32::MAX - 100);
@@ -332,17 +332,17 @@ fn a_queue_signals_no_more_than_its_user_asks() {
     let memory = Memory::new(SENDS as usize * 8);
     let mut sq = SqProducer::new_sq(SQ, CQ, memory, depth, SENDS).unwrap();
     for _ in 0..3 {
-        let mut signalled = Vec::new();
+        let mut signaled = Vec::new();
         for nth in 1..=SENDS {
             let room = sq.room_as_asked(1, nth == SENDS).unwrap();
             let signal = room.signaled();
             let past = room.post();
             if signal {
-                signalled.push(past);
+                signaled.push(past);
             }
         }
         assert_eq!(sq.room_as_asked(1, true).unwrap_err(), Refused::Full);
-        assert_eq!(signalled, [sq.tail()]);
+        assert_eq!(signaled, [sq.tail()]);
         sq.ring(|_| ());
         let (mut cq, seen) = seen(CQ, 1);
         assert_eq!(sq.complete(sq.tail(), seen[0]), Ok(SENDS));
@@ -350,7 +350,7 @@ fn a_queue_signals_no_more_than_its_user_asks() {
     }
 }
 
-/// No work request is signalled by the caller; the device completes those that the rule signals;
+/// No work request is signaled by the caller; the device completes those that the rule signals;
 /// and any work request can still be posted.
 fn a_queue_that_signals_nothing_goes_on() {
     holds(
@@ -362,13 +362,13 @@ fn a_queue_that_signals_nothing_goes_on() {
                 SqProducer::starting_at(SQ, CQ, Memory::new(128), depth, 0, capacity, Index::ZERO)
                     .unwrap();
             let (mut cq, seen) = seen(CQ, 1);
-            let mut signalled = None;
+            let mut signaled = None;
             for (blocks, wait) in posts {
                 let blocks = blocks.min(capacity);
                 if wait || sq.free() < blocks {
-                    // Everything is executed; the last signalled one completes all.
+                    // Everything is executed; the last signaled one completes all.
                     sq.ring(|_| ());
-                    if let Some(index) = signalled.take() {
+                    if let Some(index) = signaled.take() {
                         sq.complete(index, seen[0]).unwrap();
                         sq.reclaim(cq.publish(|_| ()));
                     }
@@ -378,23 +378,23 @@ fn a_queue_that_signals_nothing_goes_on() {
                 let signal = room.signaled();
                 let index = room.post();
                 if signal {
-                    signalled = Some(index);
+                    signaled = Some(index);
                 }
             }
             let unasked = 4.min(capacity);
-            assert!(capacity < 8 || sq.room(unasked, false).is_ok() || signalled.is_some());
+            assert!(capacity < 8 || sq.room(unasked, false).is_ok() || signaled.is_some());
         },
     );
-    // And no more than necessary: half a ring of unsignalled ones is permitted.
+    // And no more than necessary: half a ring of unsignaled ones is permitted.
     let mut sq = posted(Index::ZERO, &[]);
     let signals = (0..16).map(|_| {
         let room = sq.room(1, false).unwrap();
-        let signalled = room.signaled();
+        let signaled = room.signaled();
         room.post();
-        signalled
+        signaled
     });
     let signals: Vec<bool> = signals.collect();
-    assert_eq!(signals.iter().position(|signalled| *signalled), Some(12));
+    assert_eq!(signals.iter().position(|signaled| *signaled), Some(12));
 }
 
 /// Posts that are withdrawn leave a queue as its last doorbell did.
@@ -519,7 +519,7 @@ fn a_row_of_posts_is_its_posts() {
         let (mut cq, seen) = seen(CQ, 1);
         let published = cq.publish(|_| ());
         for (i, signals) in (1..).zip(rows) {
-            let words = |signalled| [i << 1 | u64::from(signalled); 8];
+            let words = |signaled| [i << 1 | u64::from(signaled); 8];
             let to_end = 8 - depth.position(sq.tail());
             let most = sq.free().min(to_end) as usize;
             let mut left = signals.iter();

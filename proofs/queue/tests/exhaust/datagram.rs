@@ -57,7 +57,7 @@ struct Instance {
 /// A request that the device has not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Request {
-    signalled: bool,
+    signaled: bool,
     /// A datagram that fits into no receive.
     long: bool,
 }
@@ -100,15 +100,15 @@ impl<K: Kind> Queue<K> {
 
     /// Posts a request and hands it over; whether there was room.
     fn post(&mut self, request: Request) -> bool {
-        let Ok(mut room) = self.producer.room(1, request.signalled) else {
+        let Ok(mut room) = self.producer.room(1, request.signaled) else {
             return false;
         };
-        let signalled = room.signaled();
+        let signaled = room.signaled();
         room.write(0, &[0; 8]);
         room.post();
         self.producer.ring(|_| ());
         self.todo.push_back(Request {
-            signalled,
+            signaled,
             ..request
         });
         true
@@ -189,7 +189,7 @@ impl World {
         for (nth, sender) in self.senders.iter().enumerate() {
             if sender.producer.free() != 0 {
                 let kinds = [(true, false), (false, false), (true, true)];
-                let requests = kinds.map(|(signalled, long)| Request { signalled, long });
+                let requests = kinds.map(|(signaled, long)| Request { signaled, long });
                 actions.extend(requests.map(|request| Action::Send(nth, request)));
             }
             if !sender.todo.is_empty() {
@@ -227,7 +227,7 @@ impl World {
             }
             Action::Receive => {
                 let posted = self.receiver.post(Request {
-                    signalled: true,
+                    signaled: true,
                     long: false,
                 });
                 self.check(posted, IMBALANCE);
@@ -290,7 +290,7 @@ impl World {
         }
         let silent = dropped && wrong == Some(Wrong::DropSilent);
         let sender = &mut self.senders[nth];
-        if request.signalled && !silent {
+        if request.signaled && !silent {
             sender.silent = 0;
             sender.unread += 1;
             let queue = nth;
@@ -438,7 +438,7 @@ fn wrong_datagrams_are_found() {
         mutant: Some(mutant),
         ..ONE
     };
-    // With fewer slots each send is signalled.
+    // With fewer slots each send is signaled.
     let silent = |mutant| Instance {
         sends: 5,
         receives: 1,

@@ -121,7 +121,7 @@ const ONE: Instance = Instance {
     sources: 0,
     cqs_go: 0,
     pairs_go: 0,
-    requests: &[Request::SIGNALLED],
+    requests: &[Request::SIGNALED],
     wants: &[Wants::Next],
     rearm: false,
     notifies: false,
@@ -205,15 +205,15 @@ const HOSTILE: Instance = Instance {
 };
 
 const SILENT_REQUEST: Request = Request {
-    signalled: false,
-    ..Request::SIGNALLED
+    signaled: false,
+    ..Request::SIGNALED
 };
 
-/// Work requests are signalled or not. With fewer blocks each must be signalled: the largest has
-/// four, and must fit beside unsignalled ones.
+/// Work requests are signaled or not. With fewer blocks each must be signaled: the largest has
+/// four, and must fit beside unsignaled ones.
 const SILENT: Instance = Instance {
     blocks: 5,
-    requests: &[Request::SIGNALLED, SILENT_REQUEST],
+    requests: &[Request::SIGNALED, SILENT_REQUEST],
     ..ONE
 };
 
@@ -221,7 +221,7 @@ const SILENT: Instance = Instance {
 /// completion.
 const SILENT_GO: Instance = Instance {
     requests: &[
-        Request::SIGNALLED,
+        Request::SIGNALED,
         SILENT_REQUEST,
         Request {
             blocks: 2,
@@ -360,9 +360,9 @@ fn arms_that_come_late() {
 
 #[test]
 fn work_requests_without_completions() {
-    shown("not all signalled", model::SILENCE, with_each(FEW, SILENT));
+    shown("not all signaled", model::SILENCE, with_each(FEW, SILENT));
     shown(
-        "not all signalled, and the queue pair goes",
+        "not all signaled, and the queue pair goes",
         model::SILENCE,
         [SILENT_GO],
     );

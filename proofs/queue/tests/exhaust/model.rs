@@ -182,8 +182,8 @@ pub const NOTIFIES: &[Scene] = &[
         bodies.any(|(_, body)| body.channel.in_eq() && body.channel.open().is_some())
     }),
     (
-        "an event is signalled before its process sleeps",
-        |_, state| state.world.cqs.iter().any(|cq| cq.signalled),
+        "an event is signaled before its process sleeps",
+        |_, state| state.world.cqs.iter().any(|cq| cq.signaled),
     ),
 ];
 

@@ -42,30 +42,30 @@ const SENDS: u32 = 1000;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Request {
     pub blocks: u32,
-    pub signalled: bool,
+    pub signaled: bool,
 }
 
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let silent = if self.signalled { "" } else { " silent" };
+        let silent = if self.signaled { "" } else { " silent" };
         write!(f, "{}{silent}", self.blocks)
     }
 }
 
 impl Request {
-    /// One block, signalled.
-    pub const SIGNALLED: Self = Self {
+    /// One block, signaled.
+    pub const SIGNALED: Self = Self {
         blocks: 1,
-        signalled: true,
+        signaled: true,
     };
 }
 
 /// How the device completes a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Without a completion: it is not signalled, and did not fail.
+    /// Without a completion: it is not signaled, and did not fail.
     Silent,
-    /// With a completion: it is signalled, or failed.
+    /// With a completion: it is signaled, or failed.
     Plain,
     /// With one that is solicited.
     Solicited,
@@ -108,7 +108,7 @@ impl Pair {
         &self.todo
     }
 
-    /// Whether the newest executed work requests were not signalled.
+    /// Whether the newest executed work requests were not signaled.
     pub fn is_silent(&self) -> bool {
         self.todo.is_empty() && self.silent != 0
     }
@@ -456,11 +456,11 @@ impl Body {
         let Some(pair) = &mut self.places[at].pair else {
             return Ok(());
         };
-        let Ok(mut room) = pair.sq.room(request.blocks, request.signalled) else {
+        let Ok(mut room) = pair.sq.room(request.blocks, request.signaled) else {
             return Ok(());
         };
         pair.todo.push(Request {
-            signalled: room.signaled(),
+            signaled: room.signaled(),
             ..request
         });
         for block in 0..request.blocks {

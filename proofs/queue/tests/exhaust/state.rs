@@ -471,7 +471,7 @@ impl State {
             Action::Wait(i) => {
                 let cq = &mut world.cqs[i];
                 let asked = cq.asked.take();
-                if !std::mem::take(&mut cq.signalled) {
+                if !std::mem::take(&mut cq.signaled) {
                     cq.sleeps = asked;
                 }
             }
@@ -613,7 +613,7 @@ impl State {
             }
             if let Some(at) = body.position(|pair| !pair.todo().is_empty()) {
                 let pair = body.places[at].pair.as_ref()?;
-                let outcome = match pair.todo().first()?.signalled {
+                let outcome = match pair.todo().first()?.signaled {
                     true => Outcome::Plain,
                     false => Outcome::Silent,
                 };
@@ -659,10 +659,10 @@ impl State {
         }
         match body.position(|pair| pair.sq.free() != 0) {
             Some(at) if coarse => {
-                let (request, outcome) = (Request::SIGNALLED, Outcome::Plain);
+                let (request, outcome) = (Request::SIGNALED, Outcome::Plain);
                 Some(Action::Execute(hog, at, request, outcome))
             }
-            Some(at) => Some(Action::Post(hog, at, Request::SIGNALLED)),
+            Some(at) => Some(Action::Post(hog, at, Request::SIGNALED)),
             None => self.ending(),
         }
     }
@@ -673,7 +673,7 @@ impl Instance {
     fn outcomes(&self, request: &Request) -> impl Iterator<Item = Outcome> {
         let solicited = self.wants.contains(&Wants::Solicited);
         let all = [
-            (Outcome::Silent, !request.signalled),
+            (Outcome::Silent, !request.signaled),
             (Outcome::Plain, true),
             (Outcome::Solicited, solicited),
         ];

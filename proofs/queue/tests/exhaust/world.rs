@@ -40,9 +40,9 @@ pub struct SoftCq {
     /// The completions that its sleeping process waits for; `None` if the process is awake.
     pub sleeps: Option<Wants>,
     /// The completions that its process has notified for since it last slept, and whether an event
-    /// was signalled since then.
+    /// was signaled since then.
     pub asked: Option<Wants>,
-    pub signalled: bool,
+    pub signaled: bool,
     /// The selection of the kernel's next arm.
     pub wants: Wants,
     pub body: Option<Body>,
@@ -126,7 +126,7 @@ impl World {
             user: (instance.kernel..born).contains(&i),
             sleeps: None,
             asked: None,
-            signalled: false,
+            signaled: false,
             wants: Wants::Next,
             body: None,
             taken: false,
@@ -312,7 +312,7 @@ impl World {
         let until = self.eq.window().tail();
         let cq = &mut self.cqs[i];
         cq.ended = cq.body.take().map(|body| (body.node, until));
-        (cq.sleeps, cq.asked, cq.signalled) = (None, None, false);
+        (cq.sleeps, cq.asked, cq.signaled) = (None, None, false);
     }
 
     /// The driver frees CQ `i`, which the device has destroyed.
@@ -481,7 +481,7 @@ impl World {
             if cq.sleeps.is_none() {
                 // It may be about to sleep.
                 met();
-                cq.signalled = cq.asked.is_some();
+                cq.signaled = cq.asked.is_some();
             }
             cq.sleeps = None;
         }

@@ -66,7 +66,7 @@ fn a_command_that_makes_no_sense() {
         let cqe = m.admin_done().unwrap();
         assert_eq!(cqe.vendor, AdminError::Command.code(), "{words:x?}");
     }
-    // A command completes whether it is signalled or not.
+    // A command completes whether it is signaled or not.
     m.post_command(&words(&base));
     m.settle();
     assert_eq!(m.admin_done().unwrap().status, 0);

@@ -26,7 +26,7 @@ checks![
     what_is_behind_an_error_is_flushed,
     memory_that_goes_away,
     rings_that_go_away,
-    an_unsignalled_request_that_fails_completes,
+    an_unsignaled_request_that_fails_completes,
     what_no_completion_reports_has_an_event,
 ];
 
@@ -342,7 +342,7 @@ fn what_is_behind_an_error_is_flushed() {
         (10, 4, Status::Flush),
         (11, 5, Status::Flush),
     ];
-    assert_eq!(sent, expected, "unsignalled ones too");
+    assert_eq!(sent, expected, "unsignaled ones too");
     let expected = [
         (50, 1, Status::Success),
         (51, 2, Status::LocalLength),
@@ -424,7 +424,7 @@ fn rings_that_go_away() {
     assert_eq!(kinds, [Event::CqOverrun, Event::QpFatal].map(Event::code));
 }
 
-fn an_unsignalled_request_that_fails_completes() {
+fn an_unsignaled_request_that_fails_completes() {
     let mut p = Pair::new();
     let request = SendWqe {
         flags: 0,

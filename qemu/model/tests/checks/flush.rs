@@ -91,7 +91,7 @@ fn a_flush_completes_after_what_is_before_it() {
         assert!(done.iter().all(|one| *one == DONE), "{done:?}");
         assert_eq!(p.m.memory.word(p.mr_b.addr), 77);
     }
-    // Unsignalled, and of no bytes.
+    // Unsignaled, and of no bytes.
     let none = FlushWqe {
         flags: send_flags::FENCE,
         bytes: 0,

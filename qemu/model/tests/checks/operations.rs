@@ -14,7 +14,7 @@ checks![
     write_and_read_move_the_peers_memory,
     write_with_immediate_takes_a_receive,
     inline_data_come_from_the_wqe,
-    only_signalled_requests_complete,
+    only_signaled_requests_complete,
     a_wqe_may_wrap,
     messages_without_bytes,
     long_lists_and_long_strides,
@@ -130,7 +130,7 @@ fn inline_data_come_from_the_wqe() {
     }
 }
 
-fn only_signalled_requests_complete() {
+fn only_signaled_requests_complete() {
     let mut p = Pair::new();
     for i in 0..9 {
         let flags = if i % 3 == 2 { send_flags::SIGNALED } else { 0 };

@@ -59,8 +59,8 @@ struct Side {
     node: Node,
     posted: u64,
     seen: u64,
-    /// The CQ of a process: an event has been signalled.
-    signalled: bool,
+    /// The CQ of a process: an event has been signaled.
+    signaled: bool,
 }
 
 impl Side {
@@ -199,7 +199,7 @@ impl Sim {
                 node: node.unwrap(),
                 posted: 0,
                 seen: 0,
-                signalled: true,
+                signaled: true,
             });
         }
         m.raised();
@@ -249,7 +249,7 @@ impl Sim {
                 };
                 side.publish(&mut w.m, place);
             }
-            (Some(Step::Signal), Some(side)) => side.signalled = true,
+            (Some(Step::Signal), Some(side)) => side.signaled = true,
             (Some(Step::EqHead), _) => poller.publish(run, |head, unmask| w.ring(head, unmask)),
             (Some(Step::Done), _) => {
                 poller.publish(run, |head, unmask| w.ring(head, unmask));
@@ -288,12 +288,12 @@ impl Sim {
         let side = &mut self.w.sides[KERNEL];
         if self.notifies {
             // Not again without an event: that would make up for a lost one.
-            if std::mem::take(&mut side.signalled) {
+            if std::mem::take(&mut side.signaled) {
                 self.notify();
             }
             return;
         }
-        if std::mem::take(&mut side.signalled) || rng.one_in(4) {
+        if std::mem::take(&mut side.signaled) || rng.one_in(4) {
             side.consume(rng.pick(&[1, 4]));
         }
         let place = rng.pick(&[
@@ -341,7 +341,7 @@ impl Sim {
             self.step();
             self.execute();
             let side = &mut self.w.sides[KERNEL];
-            if std::mem::take(&mut side.signalled) {
+            if std::mem::take(&mut side.signaled) {
                 if self.notifies {
                     self.notify();
                     continue;
@@ -364,8 +364,8 @@ fn simulate(rng: &mut Rng, steps: u32) -> Sim {
 fn no_completion_is_left_behind() {
     with_seeds("no_completion_is_left_behind", 60, |rng| {
         let mut sim = simulate(rng, 4000);
-        // A process that was signalled and did not poll polls once more.
-        sim.w.sides[KERNEL].signalled |= !sim.notifies;
+        // A process that was signaled and did not poll polls once more.
+        sim.w.sides[KERNEL].signaled |= !sim.notifies;
         sim.finish();
         let counts: Vec<_> = sim
             .w

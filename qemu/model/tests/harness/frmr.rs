@@ -14,7 +14,7 @@ use qpair_abi::Number;
 /// All rights of an FRMR.
 pub const FRMR_RIGHTS: u8 = access::LOCAL_WRITE | access::REMOTE;
 
-/// A signalled registration with all rights.
+/// A signaled registration with all rights.
 pub fn registration(key: u32, addr: u64, buffer: BufferList) -> RegWqe {
     RegWqe {
         opcode: work::REG_MR,
@@ -29,7 +29,7 @@ pub fn registration(key: u32, addr: u64, buffer: BufferList) -> RegWqe {
     }
 }
 
-/// A signalled invalidation.
+/// A signaled invalidation.
 pub fn invalidation(key: u32) -> SendWqe {
     SendWqe {
         rkey: key,

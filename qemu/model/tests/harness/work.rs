@@ -63,7 +63,7 @@ impl Machine {
     }
 }
 
-/// A signalled work request.
+/// A signaled work request.
 pub fn wqe(opcode: u8, wr_id: u64) -> SendWqe {
     SendWqe {
         opcode,

@@ -94,7 +94,7 @@ struct Qp {
     slots: Slots<Cq>,
     memory: Memory,
     depth: Depth,
-    /// Posted and not fetched: id, blocks, signalled.
+    /// Posted and not fetched: id, blocks, signaled.
     posted: VecDeque<(u32, u32, bool)>,
     /// The index of the last doorbell.
     tail: Index,
@@ -126,9 +126,9 @@ struct Side {
     policy: Policy,
     gone: u64,
     posting: bool,
-    /// Maximum blocks of a work request, and the rarity of signalled ones.
+    /// Maximum blocks of a work request, and the rarity of signaled ones.
     blocks: u32,
-    unsignalled: u32,
+    unsignaled: u32,
 }
 
 impl World {
@@ -172,7 +172,7 @@ impl World {
                 gone: 0,
                 posting: true,
                 blocks: rng.pick(&[1, 4]),
-                unsignalled: rng.pick(&[1, 3]),
+                unsignaled: rng.pick(&[1, 3]),
             },
             rng,
             scheduled: false,
@@ -465,7 +465,7 @@ impl Side {
         }
         let index = self.rng.below32(QPS as u32) as usize;
         let blocks = self.rng.below32(self.blocks) + 1;
-        let signal = self.rng.one_in(self.unsignalled);
+        let signal = self.rng.one_in(self.unsignaled);
         let Self { qps, cqs, .. } = self;
         let Some(qp) = &mut qps[index] else {
             return;
@@ -478,7 +478,7 @@ impl Side {
             return;
         };
         self.next_id += 1;
-        let (id, signalled, at) = (self.next_id, room.signaled(), room.index());
+        let (id, signaled, at) = (self.next_id, room.signaled(), room.index());
         for block in 0..blocks {
             room.write(block, &[u64::from(id) << 8 | u64::from(block); 8]);
         }
@@ -488,7 +488,7 @@ impl Side {
             past.since(qp.freed) <= qp.sq.capacity(),
             "an SQ slot is used twice"
         );
-        qp.posted.push_back((id, blocks, signalled));
+        qp.posted.push_back((id, blocks, signaled));
         if self.rng.one_in(2) {
             qp.sq.ring(|tail| qp.tail = tail);
         }
@@ -516,7 +516,7 @@ impl Side {
             if qp.done == qp.tail {
                 continue;
             }
-            let (id, blocks, signalled) = qp.posted.pop_front().unwrap();
+            let (id, blocks, signaled) = qp.posted.pop_front().unwrap();
             for block in 0..blocks {
                 let at = qp.depth.position(qp.done.plus(block)) as usize * 8;
                 let word = u64::from(id) << 8 | u64::from(block);
@@ -526,7 +526,7 @@ impl Side {
                 );
             }
             qp.done = qp.done.plus(blocks);
-            if signalled {
+            if signaled {
                 let cqe = Cqe {
                     wr_id: id.into(),
                     qp: qp.number,
