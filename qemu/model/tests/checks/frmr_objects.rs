@@ -43,26 +43,8 @@ fn a_send_invalidates_after_its_bytes() {
         bytes: 64,
         lkey: key,
     };
-    p.recv(5, &[own]);
     p.m.memory.set_word(p.mr_a.addr, 77);
-    let wqe = SendWqe {
-        imm: key,
-        flags: send_flags::SIGNALED | send_flags::SOLICITED,
-        ..wqe_of(work::SEND_INV)
-    };
-    p.send(wqe, &[p.mr_a.sge(0, 8)]);
-    assert_eq!(outcome(&p.done_a()[0]), DONE);
-    let got = Cqe {
-        wr_id: 5,
-        qp: p.b.number,
-        bytes: 8,
-        imm: key,
-        index: 1,
-        opcode: work::RECV,
-        flags: cqe_flags::RECV | cqe_flags::INV | cqe_flags::SOLICITED,
-        ..Cqe::default()
-    };
-    assert_eq!(p.done_b(), [got]);
+    send_inv_into(&mut p, own, key);
     assert_eq!(p.m.memory.word(at), 77);
     assert_eq!(p.m.query_frmr(frmr).valid, 0);
     // A receive that is too short comes first.

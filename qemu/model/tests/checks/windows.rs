@@ -448,27 +448,9 @@ fn invalidations_that_are_refused() {
 
 fn a_send_invalidates() {
     let (mut p, window, key) = bound(mw_type::TWO, 0, 64);
-    p.recv(5, &[p.mr_b.sge(4096, 64)]);
     p.m.memory.set_word(p.mr_a.addr, 3);
-    let wqe = SendWqe {
-        imm: key,
-        flags: send_flags::SIGNALED | send_flags::SOLICITED,
-        ..wqe_of(work::SEND_INV)
-    };
-    p.send(wqe, &[p.mr_a.sge(0, 8)]);
-    let sent = p.done_a();
-    assert_eq!((outcome(&sent[0]), sent[0].opcode), (DONE, work::SEND_INV));
-    let got = Cqe {
-        wr_id: 5,
-        qp: p.b.number,
-        bytes: 8,
-        imm: key,
-        index: 1,
-        opcode: work::RECV,
-        flags: cqe_flags::RECV | cqe_flags::INV | cqe_flags::SOLICITED,
-        ..Cqe::default()
-    };
-    assert_eq!(p.done_b(), [got]);
+    let into = p.mr_b.sge(4096, 64);
+    send_inv_into(&mut p, into, key);
     assert_eq!(p.m.memory.word(p.mr_b.addr + 4096), 3);
     let context = MwContext::decode(&p.m.query(kind::MW, window));
     assert_eq!((context.tag, context.region), (1, Number::default()));

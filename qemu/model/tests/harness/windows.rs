@@ -21,6 +21,31 @@ pub fn bound(kind: u8, at: u64, bytes: u64) -> (Pair, Number, u32) {
     (p, window, key)
 }
 
+/// Invalidates by a solicited SEND of 8 bytes into the first receive of the second queue pair, which
+/// both complete.
+pub fn send_inv_into(p: &mut Pair, sge: Sge, key: u32) {
+    p.recv(5, &[sge]);
+    let wqe = SendWqe {
+        imm: key,
+        flags: send_flags::SIGNALED | send_flags::SOLICITED,
+        ..wqe(work::SEND_INV, 13)
+    };
+    p.send(wqe, &[p.mr_a.sge(0, 8)]);
+    let sent = p.done_a();
+    assert_eq!((outcome(&sent[0]), sent[0].opcode), (DONE, work::SEND_INV));
+    let got = Cqe {
+        wr_id: 5,
+        qp: p.b.number,
+        bytes: 8,
+        imm: key,
+        index: 1,
+        opcode: work::RECV,
+        flags: cqe_flags::RECV | cqe_flags::INV | cqe_flags::SOLICITED,
+        ..Cqe::default()
+    };
+    assert_eq!(p.done_b(), [got]);
+}
+
 /// A request of the first queue pair by a key, at an address.
 pub fn by_key(p: &Pair, opcode: u8, key: u32, addr: u64) -> SendWqe {
     SendWqe {
