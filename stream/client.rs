@@ -348,7 +348,6 @@ impl Client {
         )
     }
 
-    /// The pairs of channels.
     pub(crate) fn pairs(&self) -> &[Arc<PairPoller>] {
         &self.pairs
     }

@@ -23,7 +23,6 @@ use kernel::{
     prelude::*, //
 };
 
-/// Bytes of a word.
 const WORD: u32 = 8;
 
 /// A frame: its bytes follow from its number, so that each differs from all before it.

@@ -25,7 +25,7 @@ const MAX_BYTES: u64 = 1 << 22;
 /// Why a plan is refused, for people.
 pub(crate) type Refused = &'static str;
 
-/// What moves the frames.
+/// How descriptors are given to the channels: the rungs of the ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rung {
     /// One descriptor, no interrupt.
@@ -120,7 +120,6 @@ pub(crate) struct Plan {
     pub(crate) count: u64,
     /// Descriptors of each ring.
     pub(crate) depth: Depth,
-    /// Whether data is verified.
     pub(crate) verify: bool,
     /// When a chain interrupts.
     pub(crate) coalescing: Coalescing,

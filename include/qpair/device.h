@@ -43,7 +43,7 @@
 #define QPAIR_HW_REG_CTRL_RESET			0x00000002
 /* Brings up EQ 0 and the admin queue pair. Reads as STATUS.ready. */
 #define QPAIR_HW_REG_CTRL_ENABLE		0x00000001
-/* How the function is. */
+/* State of the function. */
 #define QPAIR_HW_REG_STATUS			0x0c
 /* Why it is fatal or could not be enabled. */
 #define QPAIR_HW_REG_STATUS_CAUSE		0x0000ff00
@@ -127,11 +127,11 @@
 /* The rest of the address. */
 #define QPAIR_HW_REG_MAC_HI			0x64
 #define QPAIR_HW_REG_MAC_HI_BYTES		0x0000ffff
-/* Groups. */
+/* Multicast groups. */
 #define QPAIR_HW_REG_LIMIT_GROUP		0x68
-/* Members of a group. */
+/* Members that a group may have. */
 #define QPAIR_HW_REG_LIMIT_GROUP_MEMBERS	0xffff0000
-/* Groups that have members. */
+/* Groups that may have members at a time. */
 #define QPAIR_HW_REG_LIMIT_GROUP_COUNT		0x0000ffff
 /* Fast registration memory regions. */
 #define QPAIR_HW_REG_LIMIT_FRMR			0x6c
@@ -149,7 +149,7 @@
 
 /* STATUS.cause. */
 
-/* Nothing is wrong. */
+/* The function works, or is not enabled. */
 #define QPAIR_HW_CAUSE_NONE			0
 /*
  * A ring of ADMIN_DEPTH is deeper than the limit, EQ 0 is too small for the
@@ -270,7 +270,7 @@
  * @bytes: Length in bytes.
  * @offset: First byte in the first page; less than a page.
  * @page_shift: Base-two logarithm of the page size.
- * @levels: 0, 1 or 2.
+ * @levels: Levels of tables above the pages, 0 to 2.
  * @reserved5: Zero.
  */
 struct qpair_hw_buffer_list {
@@ -286,7 +286,7 @@ struct qpair_hw_buffer_list {
  * struct qpair_hw_send_wqe - The head of a send work queue entry.
  *
  * @opcode: What to do: one of QPAIR_HW_OP_*.
- * @flags: How: QPAIR_HW_SEND_*.
+ * @flags: QPAIR_HW_SEND_*; one that is unknown makes the request fail.
  * @blocks: Blocks that it takes, 1 to QPAIR_HW_MAX_BLOCKS.
  * @sges: SGEs that follow; 0 with inline data.
  * @imm: Immediate data, given to the peer as it is; of a SEND_INV the key to
@@ -328,9 +328,9 @@ struct qpair_hw_send_wqe {
  * @traffic_class: Traffic class of the GRH.
  * @inline_bytes: As of a struct qpair_hw_send_wqe, whose field is longer.
  * @flow_high: Flow label of the GRH, bits 16 to 19; the others are zero.
- * @flow_low: Bits 0 to 15.
+ * @flow_low: Flow label of the GRH, bits 0 to 15.
  * @gid: GID of the destination's port, bytes 0 to 7 as in memory.
- * @gid_high: Bytes 8 to 15.
+ * @gid_high: GID of the destination's port, bytes 8 to 15.
  */
 struct qpair_hw_ud_wqe {
 	__u8 opcode;
@@ -510,7 +510,7 @@ struct qpair_hw_sge {
  * struct qpair_hw_cqe - A completion queue entry; QPAIR_HW_OWNER is the top
  * bit of its last word.
  *
- * @wr_id: The work request's own.
+ * @wr_id: wr_id of the work request.
  * @qp: The queue pair of the request.
  * @bytes: Bytes received or read; for an admin command the first result.
  * @imm: Immediate data, or the key that was invalidated; for an admin command
@@ -695,7 +695,7 @@ struct qpair_hw_eqe {
 
 /* Vendor details of completions: which check refused. */
 
-/* No more to say. */
+/* The status has no detail. */
 #define QPAIR_HW_DETAIL_NONE			0
 /* Unknown opcode, or one that this service does not have. */
 #define QPAIR_HW_DETAIL_OPCODE			1
@@ -931,7 +931,7 @@ struct qpair_hw_cq_context {
  * @gid: GID of its port, bytes 0 to 7 as in memory (UD); of the peer's port
  *   (RC, UC; with peer). 0 of UD: the port's table has it. 0 of a peer: its
  *   port is this one.
- * @gid_high: Bytes 8 to 15.
+ * @gid_high: Bytes 8 to 15 of that GID.
  */
 struct qpair_hw_qp_context {
 	__le32 pd;
@@ -1125,7 +1125,7 @@ struct qpair_hw_srq_context {
 /* Ends the membership of a queue pair in a group. */
 #define QPAIR_HW_VERB_DETACH			6
 
-/* What a CQ is. */
+/* Flags of a CQ. */
 
 /*
  * A process arms it: at most one event of it is in the EQ at a time, and an
@@ -1139,7 +1139,7 @@ struct qpair_hw_srq_context {
  */
 #define QPAIR_HW_CQ_OVERRUN			(1 << 1)
 
-/* How an SRQ is. */
+/* Flags of an SRQ. */
 
 /*
  * Its memory could not be read: no queue pair gets a receive of it any more
@@ -1147,7 +1147,7 @@ struct qpair_hw_srq_context {
  */
 #define QPAIR_HW_SRQ_FAILED			(1 << 0)
 
-/* Services. */
+/* Services of a queue pair. */
 
 /* Reliable connected, in order and acknowledged. */
 #define QPAIR_HW_SERVICE_RC			0
@@ -1253,7 +1253,7 @@ struct qpair_hw_srq_context {
 /* log_depth and buffer. */
 #define QPAIR_HW_SRQ_MASK_RING			(1 << 1)
 
-/* Types of memory windows. */
+/* Who may bind a memory window. */
 
 /*
  * Any queue pair of its domain may bind it, again and again, and its peer use
@@ -1280,7 +1280,7 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_ADMIN_NUMBER			2
 /* All objects of this kind are in use. */
 #define QPAIR_HW_ADMIN_FULL			3
-/* Others use the object. */
+/* Other objects use it. */
 #define QPAIR_HW_ADMIN_BUSY			4
 /*
  * The context could not be read or written, is not aligned, or its length is

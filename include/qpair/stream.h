@@ -138,7 +138,7 @@
 #define QPAIR_STREAM_CH_CR_RESET		0x00000004
 /* The channel runs. The channel clears it when it halts by itself. */
 #define QPAIR_STREAM_CH_CR_RUN			0x00000001
-/* How the channel is. */
+/* State of the channel. */
 #define QPAIR_STREAM_CH_SR			0x04
 /* Completions that are left until SR.done. */
 #define QPAIR_STREAM_CH_SR_LEFT			0x00ff0000
@@ -159,7 +159,7 @@
  * Writable while halted.
  */
 #define QPAIR_STREAM_CH_CURDESC			0x08
-/* The same, high half. */
+/* The high half of that address. */
 #define QPAIR_STREAM_CH_CURDESC_MSB		0x0c
 /*
  * Address of the last descriptor that the channel owns, low half. A write
@@ -242,11 +242,11 @@ struct qpair_stream_chain_descriptor {
  * Address of the ring, low half; a multiple of 128. Writable while disabled.
  */
 #define QPAIR_STREAM_HT_BAL			0x00
-/* The same, high half. */
+/* The high half of that address. */
 #define QPAIR_STREAM_HT_BAH			0x04
 /* Bytes of the ring; a multiple of 128. Writable while disabled. */
 #define QPAIR_STREAM_HT_LEN			0x08
-/* How the channel is. */
+/* State of the channel. */
 #define QPAIR_STREAM_HT_SR			0x0c
 /* Why it halted by itself; kept until it is enabled again. */
 #define QPAIR_STREAM_HT_SR_CAUSE		0x00000ff0

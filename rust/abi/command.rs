@@ -133,7 +133,7 @@ layout! {
         offset: u32 = 2 @ 0,
         /// Base-two logarithm of the page size.
         page_shift: u8 = 2 @ 32,
-        /// 0, 1 or 2.
+        /// Levels of tables above the pages, 0 to 2.
         levels: u8 = 2 @ 40,
     }
 }
@@ -180,7 +180,7 @@ layout! {
     }
 }
 
-/// What a CQ is.
+/// Flags of a CQ.
 pub mod cq_flags {
     /// A process arms it: at most one event of it is in the EQ at a time, and an arm that comes
     /// while one is there is remembered until the EQ's head passes it.
@@ -248,7 +248,7 @@ layout! {
         /// GID of its port, bytes 0 to 7 as in memory (UD); of the peer's port (RC, UC; with `peer`).
         /// 0 of UD: the port's table has it. 0 of a peer: its port is this one.
         gid: u64 = 14 @ 0,
-        /// Bytes 8 to 15.
+        /// Bytes 8 to 15 of that GID.
         gid_high: u64 = 15 @ 0,
         ..;
         /// The buffer list of the SQ.
@@ -311,7 +311,7 @@ pub mod timer {
     ];
 }
 
-/// Services.
+/// Services of a queue pair.
 pub mod service {
     /// Reliable connected, in order and acknowledged.
     pub const RC: u8 = 0;
@@ -354,7 +354,7 @@ pub mod qp_mask {
     pub const TIMERS: u32 = 1 << 6;
     /// No attribute: with the step to SQD it asks for an event when the SQ has drained.
     pub const NOTIFY: u32 = 1 << 5;
-    /// All that are known.
+    /// All known bits; a MODIFY with another is refused.
     pub const ALL: u32 = STATE | PEER | ACCESS | RETRY | Q_KEY | NOTIFY | TIMERS;
 }
 
@@ -414,7 +414,7 @@ pub mod mr_mask {
     pub const PD: u32 = 1 << 1;
     /// `access`.
     pub const ACCESS: u32 = 1 << 2;
-    /// All that are known.
+    /// All known bits; a MODIFY with another is refused.
     pub const ALL: u32 = MEMORY | PD | ACCESS;
 }
 
@@ -440,7 +440,7 @@ layout! {
     }
 }
 
-/// Types of memory windows.
+/// Who may bind a memory window.
 pub mod mw_type {
     /// Any queue pair of its domain may bind it, again and again, and its peer use it.
     pub const ONE: u8 = 1;
@@ -543,11 +543,11 @@ pub mod srq_mask {
     pub const LIMIT: u32 = 1 << 0;
     /// `log_depth` and `buffer`.
     pub const RING: u32 = 1 << 1;
-    /// All that are known.
+    /// All known bits; a MODIFY with another is refused.
     pub const ALL: u32 = LIMIT | RING;
 }
 
-/// How an SRQ is.
+/// Flags of an SRQ.
 pub mod srq_flags {
     /// Its memory could not be read: no queue pair gets a receive of it any more (queried).
     pub const FAILED: u8 = 1 << 0;

@@ -104,7 +104,7 @@ layout! {
     pub struct SendWqe: 4 {
         /// What to do: one of [`opcode`].
         opcode: u8 = 0 @ 0,
-        /// How: [`send_flags`].
+        /// [`send_flags`]; one that is unknown makes the request fail.
         flags: u8 = 0 @ 8,
         /// Blocks that it takes, 1 to [`MAX_BLOCKS`].
         blocks: u8 = 0 @ 16,
@@ -153,11 +153,11 @@ layout! {
         inline_bytes: u8 = 3 @ 32,
         /// Flow label of the GRH, bits 16 to 19; the others are zero.
         flow_high: u8 = 3 @ 40,
-        /// Bits 0 to 15.
+        /// Flow label of the GRH, bits 0 to 15.
         flow_low: u16 = 3 @ 48,
         /// GID of the destination's port, bytes 0 to 7 as in memory.
         gid: u64 = 4 @ 0,
-        /// Bytes 8 to 15.
+        /// GID of the destination's port, bytes 8 to 15.
         gid_high: u64 = 5 @ 0,
     }
 }
@@ -406,7 +406,7 @@ pub const OWNER: u64 = 1 << 63;
 layout! {
     /// A completion queue entry; [`OWNER`] is the top bit of its last word.
     pub struct Cqe: 4 {
-        /// The work request's own.
+        /// `wr_id` of the work request.
         wr_id: u64 = 0 @ 0,
         /// The queue pair of the request.
         qp: Number = 1 @ 0,

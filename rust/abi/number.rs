@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The names of objects.
+//! Numbers, by which doorbells, entries and contexts name objects.
 
 use super::layout::Field;
 

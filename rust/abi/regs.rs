@@ -35,7 +35,7 @@ macro_rules! registers {
                 0:0 enable;
             }
 
-            /// How the function is.
+            /// State of the function.
             pub STATUS(u32) @ 0x0c {
                 /// Why it is fatal or could not be enabled.
                 15:8 cause;
@@ -180,11 +180,11 @@ macro_rules! registers {
                 15:0 bytes;
             }
 
-            /// Groups.
+            /// Multicast groups.
             pub LIMIT_GROUP(u32) @ 0x68 {
-                /// Members of a group.
+                /// Members that a group may have.
                 31:16 members;
-                /// Groups that have members.
+                /// Groups that may have members at a time.
                 15:0 count;
             }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! How things went.
+//! Codes of completions, of commands, of events, and of a function that stopped.
 
 codes! {
     /// Status of a completion: those of `enum ibv_wc_status` that this device gives, with the same
@@ -45,7 +45,7 @@ codes! {
 codes! {
     /// Vendor detail of a completion: which check refused.
     pub enum Detail {
-        /// No more to say.
+        /// The status has no detail.
         None = 0, "no detail";
         /// Unknown opcode, or one that this service does not have.
         Opcode = 1, "unknown opcode";
@@ -101,7 +101,7 @@ codes! {
         Number = 2, "no such object";
         /// All objects of this kind are in use.
         Full = 3, "no free object of this kind";
-        /// Others use the object.
+        /// Other objects use it.
         Busy = 4, "object in use";
         /// The context could not be read or written, is not aligned, or its length is wrong.
         Context = 5, "context not readable";
@@ -128,7 +128,7 @@ codes! {
 }
 
 codes! {
-    /// What an EQE tells.
+    /// Kind of an event.
     pub enum Event {
         /// The CQ has completions that were asked for.
         Completion = 1, "completion";
@@ -167,7 +167,7 @@ codes! {
 codes! {
     /// Why the function could not be enabled, or stopped: `STATUS.cause`.
     pub enum EnableError {
-        /// Nothing is wrong.
+        /// The function works, or is not enabled.
         None = 0, "none";
         /// A ring of `ADMIN_DEPTH` is deeper than the limit, EQ 0 is too small for the asynchronous
         /// events, or a reserved bit is not zero.

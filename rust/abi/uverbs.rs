@@ -53,7 +53,7 @@ structures! {
     qpair_ureq_create_cq {
         /// The ring, of page-aligned memory.
         buffer: u64,
-        /// As the field before.
+        /// Bytes of that memory.
         buffer_bytes: u64,
         /// An eventfd for completions, or QPAIR_NO_COMPLETION_FD.
         eventfd: i32,
@@ -73,7 +73,7 @@ structures! {
     qpair_ureq_resize_cq {
         /// The ring, of page-aligned and zeroed memory.
         buffer: u64,
-        /// As the field before.
+        /// Bytes of that memory.
         buffer_bytes: u64,
     }
 
@@ -93,15 +93,15 @@ structures! {
     /// A queue pair in the memory of the process. On a shared receive queue the fields of the
     /// receive queue are 0.
     qpair_ureq_create_qp {
-        /// The rings, of page-aligned memory.
+        /// The ring of the send queue, of page-aligned memory.
         sq_buffer: u64,
-        /// As the field before.
+        /// Bytes of that memory.
         sq_buffer_bytes: u64,
-        /// As the field before.
+        /// The ring of the receive queue, of page-aligned memory.
         rq_buffer: u64,
-        /// As the field before.
+        /// Bytes of that memory.
         rq_buffer_bytes: u64,
-        /// Blocks of 64 bytes.
+        /// Entries of the send queue: blocks of 64 bytes.
         sq_blocks: u32,
         /// Entries of the receive queue.
         rq_depth: u32,
@@ -115,7 +115,7 @@ structures! {
     qpair_ureq_create_srq {
         /// The ring, of page-aligned memory.
         buffer: u64,
-        /// As the field before.
+        /// Bytes of that memory.
         buffer_bytes: u64,
         /// Entries of the ring.
         depth: u32,
@@ -127,7 +127,7 @@ structures! {
     qpair_ureq_modify_srq {
         /// The ring, of page-aligned memory, with the receives in flight.
         buffer: u64,
-        /// As the field before.
+        /// Bytes of that memory.
         buffer_bytes: u64,
         /// Entries of the ring.
         depth: u32,
@@ -167,7 +167,7 @@ structures! {
     qpair_uresp_modify_qp {
         /// After a change to RESET: the CQs have no entry of the queue pair at or past these indices.
         send_cq_index: u32,
-        /// As the field before.
+        /// As `send_cq_index`, of the CQ of receives.
         recv_cq_index: u32,
     }
 }

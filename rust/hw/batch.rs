@@ -73,7 +73,6 @@ pub(crate) struct Batch {
     /// Places for completions, of which the first `count` are taken.
     done: KVec<Done>,
     count: usize,
-    /// See [`Self::places`].
     places: KVec<u16>,
 }
 

@@ -89,9 +89,9 @@ pub(crate) trait Command {
     const OPCODE: u8;
     /// Whether a refusal makes the device fatal.
     const MUST: bool = false;
-    /// What the device reads.
+    /// Words that the device reads.
     type Input: Payload;
-    /// What the device writes.
+    /// Words that the device writes.
     type Output: Payload;
     /// The result for the caller.
     type Reply;
@@ -100,11 +100,11 @@ pub(crate) trait Command {
     fn number(&self) -> Number {
         Number::ADMIN
     }
-    /// What a MODIFY changes.
+    /// The attributes that a MODIFY changes; 0 of other commands.
     fn mask(&self) -> u32 {
         0
     }
-    /// What the device reads.
+    /// Words that the device reads.
     fn input(&self) -> Self::Input;
     /// The reply, from what the device has written.
     fn reply(results: Results, output: Self::Output) -> Self::Reply;
@@ -168,17 +168,12 @@ macro_rules! objects {
     )* };
 }
 objects! {
-    /// Event queue.
     Eq: EQ, EqContext, ();
-    /// Completion queue.
     Cq: CQ, CqContext, CqEnded;
-    /// Queue pair.
     Qp: QP, QpContext, Ended;
     /// Memory region; its number is its key.
     Mr: MR, MrContext, ();
-    /// Memory window.
     Mw: MW, MwContext, ();
-    /// Protection domain.
     Pd: PD, (), ();
     /// Shared receive queue. The driver reads EQ 0 itself, which may have an event of it.
     Srq: SRQ, SrqContext, ();

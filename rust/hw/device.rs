@@ -39,12 +39,11 @@ pub(super) struct Tables(());
 pub(crate) struct Hardware {
     /// Registers, doorbells and gate.
     pub(crate) function: Arc<Function>,
-    /// The tunables of polls.
+    /// Tuning of the EQs' polls, which debugfs changes.
     pub(crate) knobs: Arc<Knobs>,
     /// One for each vector.
     #[pin]
     pub(crate) eqs: Eqs,
-    /// Executes commands.
     #[pin]
     pub(crate) admin: Admin,
     #[pin]

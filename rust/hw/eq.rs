@@ -117,7 +117,7 @@ pub(crate) struct Eq {
     pub(crate) index: u32,
     /// Its number in this epoch.
     number: Atomic<u32>,
-    /// The poll's next entry.
+    /// Index of the entry that the poll reads next.
     head: Atomic<u32>,
     polls: Atomic<u32>,
     waits: Atomic<bool>,

@@ -42,19 +42,15 @@ pub(crate) struct Limits {
     pub(crate) qp: u32,
     /// Completion queues, the admin one included.
     pub(crate) cq: u32,
-    /// Event queues.
+    /// Event queues, and so vectors.
     pub(crate) eq: u32,
-    /// Memory regions.
     pub(crate) mr: u32,
-    /// Protection domains.
     pub(crate) pd: u32,
-    /// Shared receive queues.
     pub(crate) srq: u32,
-    /// Memory windows.
     pub(crate) mw: u32,
-    /// Groups that have members.
+    /// Multicast groups that may have members at a time.
     pub(crate) groups: u32,
-    /// Members of a group.
+    /// Members that a multicast group may have.
     pub(crate) group_members: u32,
     /// Doorbell pages, page 0 included.
     pub(crate) pages: u32,
@@ -68,11 +64,11 @@ pub(crate) struct Limits {
     pub(crate) log_eq: u8,
     /// SGEs of a send work request.
     pub(crate) send_sges: u32,
-    /// SGEs of a receive.
+    /// SGEs of a receive work request.
     pub(crate) recv_sges: u32,
-    /// Bytes of inline data.
+    /// Bytes of inline data of a send work request.
     pub(crate) inline_bytes: u32,
-    /// Bytes of a message.
+    /// Bytes of the longest message.
     pub(crate) message: u32,
     /// Base-two logarithm of the most bytes of a region.
     pub(crate) region_log_bytes: u8,
@@ -117,7 +113,7 @@ pub(crate) struct Function {
     /// The index of the device: of its debugfs directory, its interrupts, its trace points and its
     /// GUID.
     pub(crate) index: u32,
-    /// What has its state.
+    /// Has its state, and is told of failures.
     pub(crate) supervisor: Arc<dyn Supervisor>,
 }
 

@@ -78,7 +78,6 @@ impl Tag {
         Self(value & Self::MASK)
     }
 
-    /// The 48 bits.
     #[inline]
     pub(crate) const fn get(self) -> u64 {
         self.0

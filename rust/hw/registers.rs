@@ -133,7 +133,7 @@ fn mac(low: u32, high: u32) -> Option<[u8; 6]> {
 pub(crate) enum Quiet {
     /// It was reset: no DMA is in flight, and none will start.
     Reset,
-    /// It does not answer.
+    /// It does not answer: it was removed, or its link is down.
     Gone,
     /// It answers, but was not reset.
     No,

@@ -110,7 +110,6 @@ impl<T> Table<T> {
             .map(|boxed| (boxed.0, &boxed.1))
     }
 
-    /// The number of objects.
     pub(crate) fn len(&self) -> u32 {
         self.count
     }

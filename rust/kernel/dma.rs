@@ -88,7 +88,6 @@ pub fn is_in_place(pass: &Pass<'_>) -> Result<bool> {
     }
 }
 
-/// Bytes of a word.
 const WORD: usize = mem::size_of::<u64>();
 
 /// Words shared with the device.
@@ -171,7 +170,7 @@ impl Coherent {
         self.address
     }
 
-    /// Its size in bytes.
+    /// Bytes of it, a multiple of 8.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.count * WORD

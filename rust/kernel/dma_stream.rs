@@ -77,7 +77,6 @@ unsafe extern "C" {
     );
 }
 
-/// Bytes of a word.
 const WORD: usize = mem::size_of::<u64>();
 /// The least bytes of an allocation: those of a cache line, which two buffers must not share.
 const LEAST: usize = 64;

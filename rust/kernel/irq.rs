@@ -103,7 +103,7 @@ impl<'a> Vectors<'a> {
         })
     }
 
-    /// The number of vectors.
+    /// Vectors that were allocated.
     pub fn count(&self) -> u32 {
         self.count
     }

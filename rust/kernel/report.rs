@@ -34,7 +34,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// There was no run.
+    /// A report that is empty: there was no run.
     pub fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             text <- new_mutex!(None, "Report::text"),

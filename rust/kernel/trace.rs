@@ -99,7 +99,7 @@ pub enum Wrong {
     Fatal = 4,
 }
 
-/// [`error`] of a kind.
+/// Traces an [`error`].
 #[inline(always)]
 pub fn wrong(what: Wrong, number: u32, detail: u32) {
     // CAST: The discriminant.

@@ -118,7 +118,7 @@ impl ChargedUser {
         Self(unsafe { NonNull::new_unchecked(qpair_get_current_user()) })
     }
 
-    /// Pages charged to it.
+    /// Pages that are charged to it, against `RLIMIT_MEMLOCK`.
     fn pages(&self) -> &Atomic<i64> {
         // SAFETY: `self` has a reference to the user. The counter is aligned and only ever accessed
         // atomically.
@@ -376,7 +376,7 @@ impl Pinned {
         self.bytes
     }
 
-    /// The number of pages.
+    /// Pages that are pinned.
     pub fn pages(&self) -> usize {
         self.charge.pages
     }

@@ -47,7 +47,6 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// A list without clients.
     pub(super) fn new() -> impl PinInit<Self> {
         pin_init!(Self { list <- new_mutex!(KVec::new(), "Device::clients") })
     }

@@ -57,7 +57,6 @@ pub(super) struct Plan {
     pub(super) size: u32,
     /// What each of them does.
     pub(super) op: Op,
-    /// Whether data is verified.
     pub(super) verify: bool,
     /// Every `signal`th operation is signaled.
     pub(super) signal: u32,

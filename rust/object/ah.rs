@@ -32,7 +32,7 @@ use kernel::{
     sync::Arc, //
 };
 
-/// A locally administered EUI-64.
+/// GUID of the device: a locally administered EUI-64.
 pub(super) fn guid(device: &Device) -> u64 {
     0x0200_51ff_fe50_0000 | u64::from(device.index())
 }

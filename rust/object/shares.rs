@@ -55,7 +55,7 @@ pub(super) struct Shares {
     /// By doorbell page. Page 0 is the driver's.
     holders: KVVec<Option<KBox<Holder>>>,
     users: KVVec<Option<User>>,
-    /// Objects of all users.
+    /// Objects of all users together, by kind.
     all: PerKind<u32>,
     serial: u64,
     /// The page about which the device was queried last.

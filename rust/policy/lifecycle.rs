@@ -68,9 +68,9 @@ pub enum Lost {
 enum Memory {
     /// The device has no addresses of memory.
     Free,
-    /// That of this epoch.
+    /// The device may access the memory of this epoch.
     Live,
-    /// That of an earlier epoch: the shutdown did not stop the DMA.
+    /// It may access the memory of an earlier epoch: the shutdown did not stop its DMA.
     Kept,
 }
 

@@ -76,11 +76,11 @@ pub fn together(limit: u32) -> u32 {
 /// The quota that refuses an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// That of the context.
+    /// The quota of the context.
     Context,
-    /// That of its user.
+    /// The quota of its user.
     User,
-    /// That of all users.
+    /// The quota of all users together.
     Users,
 }
 

@@ -45,7 +45,7 @@ pub struct PageLimits {
 }
 
 impl PageLimits {
-    /// `max_shift`, with the cap.
+    /// `max_shift`, at most 31.
     pub const fn max(self) -> u8 {
         if self.max_shift > 31 {
             31

@@ -239,7 +239,7 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         is_there::<N, S>(&self.storage, self.depth, self.head)
     }
 
-    /// Reads the next entry.
+    /// Reads the next entry; `None` if the device has not written it.
     #[inline(always)]
     pub fn take(&mut self) -> Option<Entry<K, N>> {
         let at = (self.depth.position(self.head) as usize).wrapping_mul(N);

@@ -228,7 +228,7 @@ impl<K: Kind> Pool<K> {
         self.minted = capacity;
     }
 
-    /// Takes `count`, or nothing.
+    /// Takes `count` slots; `None` if there are fewer.
     #[inline(always)]
     pub fn take(&mut self, count: u32) -> Option<Slots<K>> {
         self.free.split(count)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Deferred free of slots.
+//! Slots of destroyed queues, which are free once the head has passed their last entries.
 
 use super::consumer::Published;
 use super::credit::Kind;

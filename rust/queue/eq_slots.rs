@@ -81,9 +81,9 @@ pub enum Arming {
 /// The meaning of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Consume this polled CQ.
+    /// An event of this polled CQ, which is to be consumed.
     Consume,
-    /// Signal this CQ's process.
+    /// An event of this CQ, whose process is to be signaled.
     Signal,
     /// Nothing: the CQ was not armed.
     Spurious,

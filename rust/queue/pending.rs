@@ -59,7 +59,7 @@ impl<T: Copy, S: DerefMut<Target = [(Index, T)]>> Pending<S> {
         }
     }
 
-    /// Takes the first one.
+    /// Takes the oldest one.
     pub fn pop(&mut self) -> Option<T> {
         (self.count != 0).then(|| self.take(0)).flatten()
     }

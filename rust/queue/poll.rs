@@ -248,13 +248,13 @@ impl<S: Storage> Poller<S> {
         }
     }
 
-    /// The consumer, to inspect.
+    /// The consumer, for checks and debugfs.
     #[inline]
     pub const fn eq(&self) -> &EqConsumer<S> {
         &self.eq
     }
 
-    /// The slots, to inspect.
+    /// The slots, for checks and debugfs.
     #[inline]
     pub const fn slots(&self) -> &EventSlots {
         &self.slots
@@ -460,7 +460,7 @@ impl<S: Storage> Poller<S> {
         None
     }
 
-    /// The effect of [`Step::Consume`].
+    /// A CQ was consumed, as [`Step::Consume`] asked.
     #[inline]
     pub fn consumed(&mut self, run: &mut Run, consumed: Consumed) {
         let At::Consume(cq) = run.at else { return };

@@ -243,7 +243,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         self.posting.pool.minted()
     }
 
-    /// Completions that completed nothing.
+    /// Completions that were [`Stale`].
     #[inline]
     pub const fn stale(&self) -> u32 {
         self.completing.stale

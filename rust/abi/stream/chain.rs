@@ -35,7 +35,7 @@ macro_rules! registers {
                 0:0 run;
             }
 
-            /// How the channel is.
+            /// State of the channel.
             pub SR(u32) @ 0x04 {
                 /// Completions that are left until `SR.done`.
                 23:16 left;
@@ -59,7 +59,7 @@ macro_rules! registers {
                 31:0 value;
             }
 
-            /// The same, high half.
+            /// The high half of that address.
             pub CURDESC_MSB(u32) @ 0x0c {
                 31:0 value;
             }

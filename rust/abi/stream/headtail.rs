@@ -19,7 +19,7 @@ macro_rules! registers {
                 31:0 value;
             }
 
-            /// The same, high half.
+            /// The high half of that address.
             pub BAH(u32) @ 0x04 {
                 31:0 value;
             }
@@ -29,7 +29,7 @@ macro_rules! registers {
                 31:0 bytes;
             }
 
-            /// How the channel is.
+            /// State of the channel.
             pub SR(u32) @ 0x0c {
                 /// Why it halted by itself; kept until it is enabled again.
                 11:4 cause;

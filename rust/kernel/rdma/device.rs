@@ -81,11 +81,11 @@ const LIFESPAN: c_ulong = 10;
 pub struct DeviceAttributes {
     /// Firmware version; the driver gives it a meaning.
     pub firmware: u64,
-    /// PCI vendor and device ID, revision.
+    /// PCI vendor ID.
     pub vendor: u32,
-    /// See `vendor`.
+    /// PCI device ID.
     pub part: u32,
-    /// See `vendor`.
+    /// PCI revision ID.
     pub revision: u32,
     /// The longest memory region, in bytes.
     pub max_mr_bytes: u64,
@@ -107,7 +107,7 @@ pub struct DeviceAttributes {
     pub max_mw: u32,
     /// Memberships of queue pairs in groups, and so groups; 0 if the device has none.
     pub max_groups: u32,
-    /// Members of a group.
+    /// Queue pairs that may be members of a group.
     pub max_group_members: u32,
     /// Work requests of a shared receive queue.
     pub max_srq_wr: u32,

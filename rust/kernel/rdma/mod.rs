@@ -200,7 +200,7 @@ pub trait Driver: Sized + 'static {
     /// Limits of the device.
     fn device(data: &Self::Data) -> DeviceAttributes;
 
-    /// State of the port.
+    /// State of the port, and its limits.
     fn port(data: &Self::Data) -> PortAttributes;
 
     /// Reads the counters: a value for each name in [`Self::COUNTERS`].

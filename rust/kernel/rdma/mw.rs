@@ -16,7 +16,7 @@ use super::{
 };
 use kernel::prelude::*;
 
-/// Types of memory windows.
+/// The type of a memory window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MwType {
     /// Type 1: bound by `ibv_bind_mw()`.

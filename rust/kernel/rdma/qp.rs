@@ -45,7 +45,7 @@ use zerocopy::{
 /// The number of the GSI, whatever the device calls it.
 const GSI: u32 = 1;
 
-/// Services of queue pairs.
+/// The service of a queue pair, which never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// Reliable connected: `IB_QPT_RC`, in order and acknowledged.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Waiting.
+//! What the kernel crate lacks of `kernel::sync`.
 
 pub mod completion;
