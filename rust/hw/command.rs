@@ -14,6 +14,7 @@ use crate::{
             verb,
             CqContext,
             EqContext,
+            FrmrContext,
             GidContext,
             MrContext,
             MwContext,
@@ -77,7 +78,16 @@ macro_rules! payloads {
         }
     )* };
 }
-payloads!(EqContext, CqContext, QpContext, MrContext, SrqContext, MwContext, GidContext);
+payloads!(
+    EqContext,
+    CqContext,
+    QpContext,
+    MrContext,
+    SrqContext,
+    MwContext,
+    FrmrContext,
+    GidContext
+);
 
 /// The results in a command's completion.
 #[derive(Clone, Copy, Debug)]
@@ -174,6 +184,8 @@ objects! {
     /// Memory region; its number is its key.
     Mr: MR, MrContext, ();
     Mw: MW, MwContext, ();
+    /// Fast registration memory region.
+    Frmr: FRMR, FrmrContext, ();
     Pd: PD, (), ();
     /// Shared receive queue. The driver reads EQ 0 itself, which may have an event of it.
     Srq: SRQ, SrqContext, ();

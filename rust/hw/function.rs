@@ -48,6 +48,8 @@ pub(crate) struct Limits {
     pub(crate) pd: u32,
     pub(crate) srq: u32,
     pub(crate) mw: u32,
+    /// Fast registration memory regions; 0 if the device has none.
+    pub(crate) frmr: u32,
     /// Multicast groups that may have members at a time.
     pub(crate) groups: u32,
     /// Members that a multicast group may have.

@@ -75,6 +75,7 @@ impl Limits {
             pd: bar.read(regs::LIMIT_PD).count().get(),
             srq: bar.read(regs::LIMIT_SRQ).count().get(),
             mw: bar.read(regs::LIMIT_MW).count().get(),
+            frmr: bar.read(regs::LIMIT_FRMR).count().get(),
             groups: group.count().into(),
             group_members: group.members().into(),
             pages: bar.read(regs::LIMIT_PAGE).count().get(),

@@ -192,6 +192,7 @@ mod tests {
             pd: 1024,
             srq: 0,
             mw: 0,
+            frmr: 0,
             groups: 0,
             group_members: 0,
             pages: 1024,

@@ -14,7 +14,10 @@ use super::{
         Registered,
         Verbs, //
     },
-    mr::Mr,
+    mr::{
+        Mr,
+        FRMR_PAGES, //
+    },
     mw::Mw,
     pd::Pd,
     qp::Qp,
@@ -98,6 +101,10 @@ impl rdma::Driver for Verbs {
             max_ah: quotas.limit(Kind::Ah),
             max_srq: quotas.limit(Kind::Srq),
             max_mw: quotas.limit(Kind::Mw),
+            max_frmr_pages: match limits.frmr {
+                0 => 0,
+                _ => FRMR_PAGES,
+            },
             max_groups: match limits.group_members {
                 0 => 0,
                 _ => quotas.limit(Kind::Member),

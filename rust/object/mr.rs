@@ -25,7 +25,10 @@ use super::{
         self,
         rights, //
     },
-    ulp, //
+    ulp::{
+        self,
+        Frmr, //
+    }, //
 };
 use crate::{
     abi::{
@@ -33,17 +36,23 @@ use crate::{
             access,
             mr_flags,
             mr_mask,
+            FrmrContext,
             MrContext, //
         },
+        entry::frmr_key,
         Number, //
     },
-    hw::command,
+    hw::{
+        command,
+        ring::Ring, //
+    },
     kernel::{
         rdma::{
             mr,
             Details,
             MrChange,
             MrRequest,
+            Scatterlist,
             Udata, //
         },
         umem::{
@@ -58,10 +67,13 @@ use kernel::{
     sync::Arc, //
 };
 
-/// A memory region: of a kernel ULP, of all memory, whose addresses are DMA addresses. A process gets
-/// none of these: it could reach all that the device can.
+/// Most pages of a fast registration memory region: a page of addresses.
+pub(super) const FRMR_PAGES: u32 = 512;
+
+/// A memory region: of a process; of a kernel ULP all memory, or what its work requests register. Both
+/// of a ULP have DMA addresses. A process gets none of these: it could reach all that the device can.
 pub(crate) struct Mr {
-    owner: Owner<Place, ()>,
+    owner: Owner<Place, Option<Arc<Frmr>>>,
     number: Number,
 }
 
@@ -70,6 +82,18 @@ fn accessed(rights: u8) -> Access {
     match access::writes(rights) {
         false => Access::Read,
         true => Access::Write,
+    }
+}
+
+impl Mr {
+    /// What work requests register.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: it is another region.
+    pub(super) fn frmr(&self) -> Result<&Arc<Frmr>> {
+        let (_, frmr) = self.owner.ulp()?;
+        frmr.as_ref().ok_or(EINVAL)
     }
 }
 
@@ -116,7 +140,7 @@ impl mr::Operations<Verbs> for Mr {
 
     fn all_memory(pd: &Pd, access: u32) -> Result<(Self, u32)> {
         let (registered, ()) = pd.owner.ulp()?;
-        let owner = Owner::Ulp(registered.clone(), ());
+        let owner = Owner::Ulp(registered.clone(), None);
         let number = owner.execute(command::Create::<command::Mr>(MrContext {
             pd: pd.number,
             access: rights(access)?,
@@ -124,6 +148,35 @@ impl mr::Operations<Verbs> for Mr {
             ..MrContext::default()
         }))?;
         Ok((Self { owner, number }, number.raw()))
+    }
+
+    // `EOPNOTSUPP`: the device has none. `EINVAL`: more pages than it may have.
+    fn fast(pd: &Pd, pages: u32) -> Result<(Self, u32)> {
+        let (registered, ()) = pd.owner.ulp()?;
+        let device = &registered.device;
+        let limits = device.limits();
+        if limits.frmr == 0 {
+            return Err(EOPNOTSUPP);
+        }
+        if !(1..=FRMR_PAGES).contains(&pages) {
+            return Err(EINVAL);
+        }
+        let pass = registered.enter()?;
+        let table = Ring::new(&pass, pages as usize * 8)?;
+        let shifts = (limits.min_page_shift, limits.max_page_shift);
+        let frmr = device.clients.admit(Frmr::new(pages, shifts, table)?)?;
+        let create = command::Create::<command::Frmr>(FrmrContext {
+            pd: pd.number,
+            ..FrmrContext::default()
+        });
+        let number = device.admin.execute(&pass, create);
+        let number = number.inspect_err(|_| ulp::leave(device, &*frmr))?;
+        let owner = Owner::Ulp(registered.clone(), Some(frmr));
+        Ok((Self { owner, number }, frmr_key(number, 0)))
+    }
+
+    fn map(&self, list: Scatterlist<'_, Verbs>) -> Result<u32> {
+        self.frmr()?.map(list)
     }
 
     // In one step of the device; if it fails the region is what it was. `EBUSY`: windows are bound to it.
@@ -184,10 +237,17 @@ impl mr::Operations<Verbs> for Mr {
                 }
                 process.ended(Some(*place), ended);
             }
-            Owner::Ulp(registered, ()) => ulp::end(registered, |pass| {
+            Owner::Ulp(registered, None) => ulp::end(registered, |pass| {
                 let destroy = command::Destroy::<command::Mr>::new(self.number);
                 registered.device.admin.execute(pass, destroy)
             }),
+            Owner::Ulp(registered, Some(frmr)) => {
+                ulp::end(registered, |pass| {
+                    let destroy = command::Destroy::<command::Frmr>::new(self.number);
+                    registered.device.admin.execute(pass, destroy)
+                });
+                ulp::leave(&registered.device, &**frmr);
+            }
         }
         Ok(())
     }

@@ -365,7 +365,11 @@ impl Qp {
         let rooms = (Room::new()?, Room::new()?);
         let pass = registered.enter()?;
         let rings = QpRings::new(&pass, shape.sizes)?;
-        let context = rings.context(context(device, pd, cqs, &request));
+        let mut context = rings.context(context(device, pd, cqs, &request));
+        // Never that of a process, which writes its SQ itself.
+        if request.service == Service::Rc && device.limits().frmr != 0 {
+            context.flags |= qp_flags::REGISTERS;
+        }
         let create = command::Create::<command::Qp>(context);
         let (number, rings) = device.create_reporting(&pass, create, rings, events.clone())?;
         let (function, lease) = (device.function.clone(), pass.lease());
@@ -520,7 +524,10 @@ impl qp::Operations<Verbs> for Qp {
     }
 
     #[inline]
-    fn post_send<'a>(&self, requests: impl Iterator<Item = Result<SendRequest<'a>>>) -> Result {
+    fn post_send<'a>(
+        &self,
+        requests: impl Iterator<Item = Result<SendRequest<'a, Verbs>>>,
+    ) -> Result {
         self.owner.ulp()?.1.post_send(requests)
     }
 

@@ -25,6 +25,7 @@
 //! | [`chain`] | a chain of descriptors whose tail is an address, inclusive | stream |
 //! | [`headtail`] | a ring of descriptors whose tail is an index, exclusive | stream, device |
 //! | [`eq_slots`] | EQ slots: what holds them, when they become free | driver |
+//! | [`pages`] | the pages of a fast registration | driver |
 //! | [`pending`] | requests that are posted and not completed; the length of a receive | driver |
 //! | [`poll`] | the event poll | driver |
 //! | [`buflist`] | page size and tables of a buffer | driver |
@@ -51,6 +52,7 @@ pub mod eq_slots;
 #[cfg(not(MODULE))]
 pub mod headtail;
 pub mod index;
+pub mod pages;
 pub mod pending;
 pub mod poll;
 pub mod producer;

@@ -97,6 +97,10 @@ pub enum Operation {
     CompareSwap,
     /// Adds to 8 bytes of it.
     FetchAdd,
+    /// Gives a fast registration memory region its memory.
+    Register,
+    /// Ends the registration of one.
+    Invalidate,
 }
 
 /// The request that a completion is of.
@@ -124,6 +128,8 @@ pub struct WorkCompletion<'a> {
     pub bytes: u32,
     /// Immediate data, as it is in memory.
     pub imm: Option<u32>,
+    /// The key that the peer has invalidated.
+    pub invalidated: Option<u32>,
     /// The sender of a datagram. The receive begins with its GRH.
     pub from: Option<u32>,
     /// The queue pair of the request.
@@ -165,6 +171,8 @@ impl Completions<'_> {
 impl WorkCompletion<'_> {
     fn fill(&self, wc: &mut bindings::ib_wc, qp: *mut bindings::ib_qp) {
         let imm = self.imm.map_or(0, |_| bindings::ib_wc_flags_IB_WC_WITH_IMM);
+        let invalidate = bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
+        let invalidate = self.invalidated.map_or(0, |_| invalidate);
         let grh = self.from.map_or(0, |_| {
             bindings::ib_wc_flags_IB_WC_GRH | bindings::ib_wc_flags_IB_WC_WITH_NETWORK_HDR_TYPE
         });
@@ -176,6 +184,8 @@ impl WorkCompletion<'_> {
                 Completed::Sent(Operation::Read) => bindings::ib_wc_opcode_IB_WC_RDMA_READ,
                 Completed::Sent(Operation::CompareSwap) => bindings::ib_wc_opcode_IB_WC_COMP_SWAP,
                 Completed::Sent(Operation::FetchAdd) => bindings::ib_wc_opcode_IB_WC_FETCH_ADD,
+                Completed::Sent(Operation::Register) => bindings::ib_wc_opcode_IB_WC_REG_MR,
+                Completed::Sent(Operation::Invalidate) => bindings::ib_wc_opcode_IB_WC_LOCAL_INV,
                 Completed::Received => bindings::ib_wc_opcode_IB_WC_RECV,
                 Completed::Written => bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM,
             },
@@ -184,7 +194,7 @@ impl WorkCompletion<'_> {
             qp,
             src_qp: self.from.unwrap_or(0),
             // CAST: A set of bits.
-            wc_flags: (imm | grh) as c_int,
+            wc_flags: (imm | invalidate | grh) as c_int,
             port_num: PORT,
             // CAST: A small constant.
             network_hdr_type: bindings::rdma_network_type_RDMA_NETWORK_IPV6 as u8,
@@ -193,7 +203,7 @@ impl WorkCompletion<'_> {
         // SAFETY: Plain numbers.
         unsafe {
             *wc.__bindgen_anon_1.wr_id.as_mut() = self.id;
-            *wc.ex.imm_data.as_mut() = self.imm.unwrap_or(0);
+            *wc.ex.imm_data.as_mut() = self.imm.or(self.invalidated).unwrap_or(0);
         }
     }
 }

@@ -105,6 +105,8 @@ pub struct DeviceAttributes {
     pub max_srq: u32,
     /// Memory windows, of types 1 and 2B; 0 if the device has none.
     pub max_mw: u32,
+    /// Pages of a fast registration memory region; 0 if the device has none.
+    pub max_frmr_pages: u32,
     /// Memberships of queue pairs in groups, and so groups; 0 if the device has none.
     pub max_groups: u32,
     /// Queue pairs that may be members of a group.
@@ -523,6 +525,7 @@ impl<T: Driver> Drop for Owned<T> {
 /// The capabilities that a driver can have.
 fn capabilities(found: &DeviceAttributes) -> u64 {
     use bindings::{
+        ib_device_cap_flags_IB_DEVICE_MEM_MGT_EXTENSIONS as FAST,
         ib_device_cap_flags_IB_DEVICE_MEM_WINDOW as WINDOW,
         ib_device_cap_flags_IB_DEVICE_MEM_WINDOW_TYPE_2B as TYPE_2B,
         ib_device_cap_flags_IB_DEVICE_SRQ_RESIZE as SRQ_RESIZE,
@@ -537,9 +540,10 @@ fn capabilities(found: &DeviceAttributes) -> u64 {
     } else {
         0
     };
+    let fast = if found.max_frmr_pages != 0 { FAST } else { 0 };
     let srq_resize = if found.max_srq != 0 { SRQ_RESIZE } else { 0 };
     // CAST: Sets of bits, which are a `usize` for the kernel crate.
-    (flush | atomic_write) as u64 | (windows | srq_resize) as u64
+    (flush | atomic_write) as u64 | (windows | fast | srq_resize) as u64
 }
 
 impl<T: Driver> Ops<T> {
@@ -593,6 +597,7 @@ impl<T: Driver> Ops<T> {
         attr.max_srq_wr = found.max_srq_wr;
         attr.max_srq_sge = found.max_srq_sge;
         attr.max_mw = found.max_mw;
+        attr.max_fast_reg_page_list_len = found.max_frmr_pages;
         attr.max_mcast_grp = found.max_groups;
         attr.max_mcast_qp_attach = found.max_group_members;
         attr.max_total_mcast_qp_attach = found.max_groups;

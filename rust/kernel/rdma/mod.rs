@@ -89,7 +89,8 @@ pub use self::{
     },
     mr::{
         MrChange,
-        MrRequest, //
+        MrRequest,
+        Scatterlist, //
     },
     mw::MwType,
     port::{

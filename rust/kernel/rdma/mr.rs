@@ -18,12 +18,22 @@ use super::{
     Driver, //
 };
 use core::{
+    marker::PhantomData,
     mem::MaybeUninit,
     ptr, //
 };
 use kernel::{
-    error::VTABLE_DEFAULT_ERROR,
-    prelude::*, //
+    error::{
+        to_result,
+        VTABLE_DEFAULT_ERROR, //
+    },
+    prelude::*,
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Full,
+        Release, //
+    }, //
 };
 
 /// The attributes of a memory region that is registered.
@@ -49,7 +59,74 @@ pub struct MrChange {
     pub access: Option<u32>,
 }
 
-/// A memory region of a process, or all memory for a kernel ULP.
+/// The memory that a kernel ULP maps, in pages of a size that it chooses.
+pub struct Scatterlist<'a, T: Driver> {
+    mr: *mut bindings::ib_mr,
+    first: *mut kernel::bindings::scatterlist,
+    entries: c_int,
+    offset: *mut c_uint,
+    driver: PhantomData<&'a T::Mr>,
+}
+
+impl<T: Driver> Scatterlist<'_, T> {
+    /// The base-two logarithm of the size of a page.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: there is none.
+    pub fn page_shift(&self) -> Result<u8> {
+        // SAFETY: The core has set it in the region that it maps.
+        let size = unsafe { (*self.mr).page_size };
+        match size.is_power_of_two() {
+            // CAST: Below 32.
+            true => Ok(size.trailing_zeros() as u8),
+            false => Err(EINVAL),
+        }
+    }
+
+    /// Calls `add` with the DMA address of each page, until it fails. Returns how many entries are
+    /// mapped; the address and the length of the region are set to those. Any context.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY`: another task maps the region. That of `add`, if no entry is mapped.
+    pub fn for_each_page<F: FnMut(u64) -> Result>(self, mut add: F) -> Result<u32> {
+        // SAFETY: A region of this driver.
+        let (sink, _) = unsafe { CoreMr::<T>::get(self.mr) };
+        let own = (&raw mut add).cast();
+        sink.cmpxchg(ptr::null_mut(), own, Full)
+            .map_err(|_| EBUSY)?;
+        // SAFETY: A list of as many entries. `set_page` calls `add`, which lasts longer, and which no
+        // other task calls, since `sink` was null.
+        let mapped = unsafe {
+            bindings::ib_sg_to_pages(
+                self.mr,
+                self.first,
+                self.entries,
+                self.offset,
+                Some(Self::set_page::<F>),
+            )
+        };
+        sink.store(ptr::null_mut(), Release);
+        to_result(mapped)?;
+        // CAST: Not negative.
+        Ok(mapped as u32)
+    }
+
+    /// # Safety
+    ///
+    /// Called by `ib_sg_to_pages()` in [`Self::for_each_page`].
+    unsafe extern "C" fn set_page<F: FnMut(u64) -> Result>(
+        mr: *mut bindings::ib_mr,
+        page: u64,
+    ) -> c_int {
+        // SAFETY: The region of the caller, which has put its `F` there.
+        let add = unsafe { &mut *CoreMr::<T>::get(mr).0.load(Acquire).cast::<F>() };
+        errno(add(page))
+    }
+}
+
+/// A memory region of a process; all memory, or one that work requests register, for a kernel ULP.
 #[vtable]
 pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// Registers memory of a process. Returns also its local and remote key.
@@ -63,6 +140,18 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// Registers all memory that the device can access, by DMA addresses, for a kernel ULP. Returns
     /// also its key.
     fn all_memory(_pd: &T::Pd, _access: u32) -> Result<(Self, u32)> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Makes one whose memory work requests register, of at most `pages` pages, for a kernel ULP. Returns
+    /// also its key.
+    fn fast(_pd: &T::Pd, _pages: u32) -> Result<(Self, u32)> {
+        build_error!(VTABLE_DEFAULT_ERROR)
+    }
+
+    /// Takes the pages that the next `REG_MR` of it registers. Returns how many
+    /// entries of the list are mapped. Any context.
+    fn map(&self, _list: Scatterlist<'_, T>) -> Result<u32> {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
@@ -82,10 +171,13 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     }
 }
 
-type CoreMr<T> = CoreObject<bindings::ib_mr, <T as Driver>::Mr>;
+/// A region, and the function that takes pages while they are mapped, else null.
+pub(super) type CoreMr<T> = CoreObject<bindings::ib_mr, (Atomic<*mut c_void>, <T as Driver>::Mr)>;
 
 impl<T: Driver> Ops<T> {
     pub(super) const MR: bindings::ib_device_ops = bindings::ib_device_ops {
+        alloc_mr: when(T::Mr::HAS_FAST, Self::alloc_mr),
+        map_mr_sg: when(T::Mr::HAS_MAP, Self::map_mr_sg),
         get_dma_mr: when(T::Mr::HAS_ALL_MEMORY, Self::get_dma_mr),
         reg_user_mr: Some(Self::reg_user_mr),
         rereg_user_mr: when(T::Mr::HAS_REREG, Self::rereg_user_mr),
@@ -109,7 +201,7 @@ impl<T: Driver> Ops<T> {
                 raw.write(Default::default());
                 (*raw).lkey = lkey;
                 (*raw).rkey = rkey;
-                CoreMr::<T>::put(raw, part);
+                CoreMr::<T>::put(raw, (Atomic::new(ptr::null_mut()), part));
             }
             Ok(KBox::into_raw(mr).cast())
         });
@@ -165,6 +257,50 @@ impl<T: Driver> Ops<T> {
         Self::region(register, GFP_KERNEL)
     }
 
+    /// # Safety
+    ///
+    /// Called by the core.
+    unsafe extern "C" fn alloc_mr(
+        pd: *mut bindings::ib_pd,
+        kind: bindings::ib_mr_type,
+        pages: u32,
+    ) -> *mut bindings::ib_mr {
+        if kind != bindings::ib_mr_type_IB_MR_TYPE_MEM_REG {
+            return EOPNOTSUPP.to_ptr();
+        }
+        // SAFETY: Called by the core, with a domain of the kernel.
+        let pd = unsafe { CorePd::<T>::get(pd) };
+        let make = || {
+            let (part, key) = T::Mr::fast(pd, pages)?;
+            Ok((part, key, key))
+        };
+        Self::region(make, GFP_KERNEL)
+    }
+
+    /// # Safety
+    ///
+    /// Called by a kernel ULP.
+    unsafe extern "C" fn map_mr_sg(
+        mr: *mut bindings::ib_mr,
+        first: *mut kernel::bindings::scatterlist,
+        entries: c_int,
+        offset: *mut c_uint,
+    ) -> c_int {
+        let list = Scatterlist {
+            mr,
+            first,
+            entries,
+            offset,
+            driver: PhantomData,
+        };
+        // SAFETY: A region of this driver.
+        match unsafe { CoreMr::<T>::get(mr) }.1.map(list) {
+            // CAST: At most `entries`.
+            Ok(mapped) => mapped as c_int,
+            Err(error) => error.to_errno(),
+        }
+    }
+
     /// Changes a region, which stays the same object.
     ///
     /// # Safety
@@ -195,7 +331,7 @@ impl<T: Driver> Ops<T> {
         let changed = unsafe {
             let pd =
                 wants(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD).then(|| CorePd::<T>::get(pd));
-            CoreMr::<T>::get(mr).rereg(change, pd, Udata::new(udata))
+            CoreMr::<T>::get(mr).1.rereg(change, pd, Udata::new(udata))
         };
         match changed {
             // No other object.
@@ -213,9 +349,10 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with what `region` has returned; again if it fails.
         unsafe {
-            match CoreMr::<T>::take(mr).deregister() {
+            let (sink, part) = CoreMr::<T>::take(mr);
+            match part.deregister() {
                 Err((part, error)) if !is_undone(mr) => {
-                    CoreMr::<T>::put(mr, part);
+                    CoreMr::<T>::put(mr, (sink, part));
                     return error.to_errno();
                 }
                 Err((part, _)) => drop(part),
@@ -234,6 +371,6 @@ impl<T: Driver> Ops<T> {
         mr: *mut bindings::ib_mr,
     ) -> c_int {
         // SAFETY: Called by the core, with a region of this driver that is not destroyed meanwhile.
-        errno(unsafe { Details::write(message, |details| CoreMr::<T>::get(mr).details(details)) })
+        errno(unsafe { Details::write(message, |details| CoreMr::<T>::get(mr).1.details(details)) })
     }
 }

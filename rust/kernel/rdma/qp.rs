@@ -158,7 +158,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     ///
     /// Of the first that is not posted: `EINVAL`, `ENOMEM` if the queue is full. `EOPNOTSUPP`: it is one
     /// of a process, which posts itself.
-    fn post_send<'a>(&self, requests: impl Iterator<Item = Result<SendRequest<'a>>>) -> Result;
+    fn post_send<'a>(&self, requests: impl Iterator<Item = Result<SendRequest<'a, T>>>) -> Result;
 
     /// The same of receives.
     ///

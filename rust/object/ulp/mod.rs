@@ -22,6 +22,7 @@
 //! quiet nothing is flushed and no destroy returns, since then a ULP takes its memory back.
 
 mod cq;
+mod mr;
 mod pending;
 mod qp;
 
@@ -30,6 +31,7 @@ pub(super) use self::{
         Armed,
         UlpCq, //
     },
+    mr::Frmr,
     qp::{
         UlpQp,
         UlpShape, //

@@ -53,6 +53,16 @@ impl Posted {
     }
 }
 
+/// The immediate data of a completion, and the key that the peer has invalidated, which a ULP
+/// compares with the one that it expects.
+fn carried(cqe: &Cqe, status: Status) -> (Option<u32>, Option<u32>) {
+    let has = |flag: u8| status == Status::Success && cqe.flags & flag != 0;
+    (
+        has(cqe_flags::IMM).then_some(cqe.imm),
+        has(cqe_flags::INV).then_some(cqe.imm),
+    )
+}
+
 /// A request that is posted and not completed.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
@@ -75,6 +85,7 @@ impl Request {
     pub(super) fn completed<'a>(&self, cqe: &Cqe, qp: &'a Events<QpEvent>) -> WorkCompletion<'a> {
         let (what, bytes, status) = self.what.completed(cqe);
         let succeeded = status == Status::Success;
+        let (imm, invalidated) = carried(cqe, status);
         let is_datagram = matches!(self.what, Posted::Receive(Memory::Datagram(_)));
         WorkCompletion {
             id: self.id,
@@ -82,7 +93,8 @@ impl Request {
             status: status.code(),
             vendor: cqe.vendor,
             bytes,
-            imm: (succeeded && cqe.flags & cqe_flags::IMM != 0).then_some(cqe.imm),
+            imm,
+            invalidated,
             from: (succeeded && is_datagram).then_some(cqe.src),
             qp,
         }
@@ -137,5 +149,21 @@ mod tests {
         };
         let written = posted.completed(&written);
         assert_eq!(written, (Completed::Written, 64, success));
+    }
+
+    #[test]
+    fn a_key_or_immediate_data_is_of_a_success() {
+        let key = 0x4000_1234;
+        let cqe = |flags| Cqe {
+            flags: cqe_flags::RECV | flags,
+            imm: key,
+            ..Cqe::default()
+        };
+        let found = |flags, status| carried(&cqe(flags), status);
+        let (imm, inv) = (cqe_flags::IMM, cqe_flags::INV);
+        assert_eq!(found(0, Status::Success), (None, None));
+        assert_eq!(found(imm, Status::Success), (Some(key), None));
+        assert_eq!(found(inv, Status::Success), (None, Some(key)));
+        assert_eq!(found(inv, Status::Flush), (None, None));
     }
 }

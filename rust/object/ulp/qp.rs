@@ -3,6 +3,10 @@
 //! The queue pairs of kernel ULPs: what is posted in them, and the work requests as the device has
 //! them.
 
+use super::super::{
+    file::Verbs,
+    request::rights, //
+};
 use super::{
     cq::{
         Completes,
@@ -23,6 +27,7 @@ use crate::{
             send_flags,
             AtomicWqe,
             Cqe,
+            RegWqe,
             SendWqe,
             Sge,
             UdWqe, //
@@ -228,7 +233,7 @@ impl UlpQp {
     }
 
     /// Writes a send into its ring.
-    fn put_send(&self, inner: &mut QpInner, request: &SendRequest<'_>) -> Result {
+    fn put_send(&self, inner: &mut QpInner, request: &SendRequest<'_, Verbs>) -> Result {
         if !inner.is_ready || request.pieces.count() > self.shape.max_send_sge as usize {
             return Err(EINVAL);
         }
@@ -242,7 +247,7 @@ impl UlpQp {
         let (past, signal) = match inner.live() {
             Some(pair) => {
                 let signal = request.signaled || self.shape.signal_all;
-                let (words, used) = head(request);
+                let (words, used) = head(request)?;
                 let (head, sges) = (
                     words.get(..used).ok_or(EINVAL)?,
                     request.pieces.iter().map(sge),
@@ -321,7 +326,7 @@ impl UlpQp {
     /// Of the first that is not posted: `EINVAL`, `ENOMEM` if the queue is full.
     pub(crate) fn post_send<'a>(
         &self,
-        requests: impl Iterator<Item = Result<SendRequest<'a>>>,
+        requests: impl Iterator<Item = Result<SendRequest<'a, Verbs>>>,
     ) -> Result {
         self.post(
             requests,
@@ -416,8 +421,18 @@ impl Client for UlpQp {
     }
 }
 
-/// Words of the longest head.
-const WORDS: usize = UdWqe::WORDS;
+/// Words of the longest head: that of a registration.
+const WORDS: usize = RegWqe::WORDS;
+
+/// A head in the words of the longest, and the number of its own.
+fn widened<const N: usize>(head: [u64; N]) -> ([u64; WORDS], usize) {
+    const { assert!(N <= WORDS) };
+    let mut words = [0; WORDS];
+    for (word, value) in words.iter_mut().zip(head) {
+        *word = value;
+    }
+    (words, N)
+}
 
 /// The errno of a post that is refused.
 fn refused(refused: Refused) -> Error {
@@ -437,8 +452,13 @@ fn sge(piece: Piece) -> Sge {
 }
 
 /// The words of a send before its SGEs, and their number; without blocks, SGEs and signaling.
-fn head(request: &SendRequest<'_>) -> ([u64; WORDS], usize) {
+///
+/// # Errors
+///
+/// `EINVAL`: of a registration, whose region does not hold what is registered.
+fn head(request: &SendRequest<'_, Verbs>) -> Result<([u64; WORDS], usize)> {
     let opcode = match (request.operation, request.imm) {
+        (Operation::Send, None) if request.invalidate.is_some() => opcode::SEND_INV,
         (Operation::Send, None) => opcode::SEND,
         (Operation::Send, Some(_)) => opcode::SEND_IMM,
         (Operation::Write, None) => opcode::WRITE,
@@ -446,6 +466,8 @@ fn head(request: &SendRequest<'_>) -> ([u64; WORDS], usize) {
         (Operation::Read, _) => opcode::READ,
         (Operation::CompareSwap, _) => opcode::COMPARE_SWAP,
         (Operation::FetchAdd, _) => opcode::FETCH_ADD,
+        (Operation::Register, _) => opcode::REG_MR,
+        (Operation::Invalidate, _) => opcode::LOCAL_INV,
     };
     let receives = request.operation == Operation::Send || request.imm.is_some();
     let mut flags = 0;
@@ -455,16 +477,27 @@ fn head(request: &SendRequest<'_>) -> ([u64; WORDS], usize) {
     if request.solicited && receives {
         flags |= send_flags::SOLICITED;
     }
-    let imm = request.imm.unwrap_or(0);
     let (remote_addr, rkey) = request.remote;
-    let mut words = [0; WORDS];
-    let mut put = |head: &[u64]| {
-        for (word, value) in words.iter_mut().zip(head) {
-            *word = *value;
-        }
-        head.len()
+    // That of the peer takes the place of immediate data, an own one that of the peer's key.
+    let (imm, rkey) = match (request.operation, request.invalidate) {
+        (Operation::Invalidate, Some(own)) => (0, own),
+        (_, invalidate) => (request.imm.or(invalidate).unwrap_or(0), rkey),
     };
-    let used = if let Some(to) = request.to {
+    Ok(if let Some(register) = &request.registration {
+        let head = RegWqe {
+            opcode,
+            flags,
+            access: rights(register.access)?.into(),
+            addr: register.addr,
+            key: register.key,
+            buffer: register
+                .region
+                .frmr()?
+                .list(register.addr, register.bytes)?,
+            ..RegWqe::default()
+        };
+        widened(head.encode())
+    } else if let Some(to) = request.to {
         let [gid, gid_high] = to.address.gid;
         let mut head = UdWqe {
             opcode,
@@ -480,7 +513,7 @@ fn head(request: &SendRequest<'_>) -> ([u64; WORDS], usize) {
             ..UdWqe::default()
         };
         head.set_flow_label(to.address.flow_label);
-        put(&head.encode())
+        widened(head.encode())
     } else if matches!(
         request.operation,
         Operation::CompareSwap | Operation::FetchAdd
@@ -495,7 +528,7 @@ fn head(request: &SendRequest<'_>) -> ([u64; WORDS], usize) {
             swap: if opcode == opcode::FETCH_ADD { 0 } else { swap },
             ..AtomicWqe::default()
         };
-        put(&head.encode())
+        widened(head.encode())
     } else {
         let head = SendWqe {
             opcode,
@@ -505,7 +538,6 @@ fn head(request: &SendRequest<'_>) -> ([u64; WORDS], usize) {
             rkey,
             ..SendWqe::default()
         };
-        put(&head.encode())
-    };
-    (words, used)
+        widened(head.encode())
+    })
 }

@@ -10,6 +10,7 @@ use super::{
         },
         bindings,
         cq::Operation,
+        mr::CoreMr,
         object::{
             errno,
             Ops, //
@@ -81,15 +82,32 @@ pub struct Destination {
     pub q_key: u32,
 }
 
+/// The memory that a fast registration memory region gets.
+pub struct RegRequest<'a, T: Driver> {
+    /// The region, whose pages are mapped.
+    pub region: &'a T::Mr,
+    /// Its key, with the ULP's tag.
+    pub key: u32,
+    /// Rights of the owner and of peers: `IB_ACCESS_*`.
+    pub access: u32,
+    /// The address of its first byte, by which it is accessed.
+    pub addr: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
 /// A request of a send queue.
-#[derive(Clone, Copy)]
-pub struct SendRequest<'a> {
+pub struct SendRequest<'a, T: Driver> {
     /// The ULP's own: `wr_id`.
     pub id: u64,
-    /// SEND, RDMA or an atomic.
+    /// SEND, RDMA, an atomic, or one of a region.
     pub operation: Operation,
     /// Immediate data, as it is in memory.
     pub imm: Option<u32>,
+    /// The key that it invalidates: of the peer's with a SEND, or its own.
+    pub invalidate: Option<u32>,
+    /// What it registers.
+    pub registration: Option<RegRequest<'a, T>>,
     /// Whether it asks for a completion.
     pub signaled: bool,
     /// Whether the peer's completion is solicited.
@@ -122,15 +140,18 @@ pub struct RecvRequest<'a> {
 unsafe fn send_request<'a, T: Driver>(
     raw: *const bindings::ib_send_wr,
     datagrams: bool,
-) -> Result<SendRequest<'a>> {
+) -> Result<SendRequest<'a, T>> {
     use bindings::{
         ib_wr_opcode_IB_WR_ATOMIC_CMP_AND_SWP as COMPARE_SWAP,
         ib_wr_opcode_IB_WR_ATOMIC_FETCH_AND_ADD as FETCH_ADD,
+        ib_wr_opcode_IB_WR_LOCAL_INV as LOCAL_INV,
         ib_wr_opcode_IB_WR_RDMA_READ as READ,
         ib_wr_opcode_IB_WR_RDMA_WRITE as WRITE,
         ib_wr_opcode_IB_WR_RDMA_WRITE_WITH_IMM as WRITE_IMM,
+        ib_wr_opcode_IB_WR_REG_MR as REG_MR,
         ib_wr_opcode_IB_WR_SEND as SEND,
-        ib_wr_opcode_IB_WR_SEND_WITH_IMM as SEND_IMM, //
+        ib_wr_opcode_IB_WR_SEND_WITH_IMM as SEND_IMM,
+        ib_wr_opcode_IB_WR_SEND_WITH_INV as SEND_INV, //
     };
     // SAFETY: By the caller's promise.
     let wr = unsafe { &*raw };
@@ -142,22 +163,25 @@ unsafe fn send_request<'a, T: Driver>(
         return Err(EINVAL);
     }
     let operation = match wr.opcode {
-        SEND | SEND_IMM => Operation::Send,
+        SEND | SEND_IMM | SEND_INV => Operation::Send,
         WRITE | WRITE_IMM => Operation::Write,
         READ => Operation::Read,
         COMPARE_SWAP => Operation::CompareSwap,
         FETCH_ADD => Operation::FetchAdd,
+        REG_MR => Operation::Register,
+        LOCAL_INV => Operation::Invalidate,
         _ => return Err(EOPNOTSUPP),
     };
-    if datagrams && operation != Operation::Send {
+    let invalidates = matches!(wr.opcode, SEND_INV | LOCAL_INV);
+    if datagrams && (operation != Operation::Send || invalidates) {
         return Err(EINVAL);
     }
     let with_imm = matches!(wr.opcode, SEND_IMM | WRITE_IMM);
     // SAFETY: By the caller's promise the request has the size of its operation, and its list of
-    // pieces is valid; an address handle of this device outlives the requests that name it.
+    // pieces is valid; an address handle or a region of this device outlives the requests that name it.
     unsafe {
         let (remote, operands) = match operation {
-            Operation::Send => ((0, 0), (0, 0)),
+            Operation::Send | Operation::Register | Operation::Invalidate => ((0, 0), (0, 0)),
             Operation::Write | Operation::Read => {
                 let rdma = &*raw.cast::<bindings::ib_rdma_wr>();
                 ((rdma.remote_addr, rdma.rkey), (0, 0))
@@ -167,6 +191,21 @@ unsafe fn send_request<'a, T: Driver>(
                 let remote = (atomic.remote_addr, atomic.rkey);
                 (remote, (atomic.compare_add, atomic.swap))
             }
+        };
+        let registration = match operation {
+            Operation::Register => {
+                let wr = &*raw.cast::<bindings::ib_reg_wr>();
+                let mr = &*wr.mr;
+                Some(RegRequest {
+                    region: &CoreMr::<T>::get(wr.mr).1,
+                    key: wr.key,
+                    // CAST: A set of bits.
+                    access: wr.access as u32,
+                    addr: mr.iova,
+                    bytes: mr.length,
+                })
+            }
+            _ => None,
         };
         let to = if datagrams {
             let ud = &*raw.cast::<bindings::ib_ud_wr>();
@@ -185,6 +224,8 @@ unsafe fn send_request<'a, T: Driver>(
             id: *wr.__bindgen_anon_1.wr_id.as_ref(),
             operation,
             imm: with_imm.then(|| *wr.ex.imm_data.as_ref()),
+            invalidate: invalidates.then(|| *wr.ex.invalidate_rkey.as_ref()),
+            registration,
             signaled: has(bindings::ib_send_flags_IB_SEND_SIGNALED),
             solicited: has(bindings::ib_send_flags_IB_SEND_SOLICITED),
             fence: has(bindings::ib_send_flags_IB_SEND_FENCE),
