@@ -14,6 +14,7 @@ pub mod ladder;
 pub mod lifecycle;
 pub mod memory;
 pub mod moderation;
+pub mod pages;
 pub mod pending;
 pub mod poll;
 pub mod prop;
@@ -53,6 +54,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         lifecycle::CHECKS,
         resize::CHECKS,
         buflist::CHECKS,
+        pages::CHECKS,
         flow::CHECKS,
         ladder::CHECKS,
         refusal::CHECKS,
