@@ -20,7 +20,8 @@ use crate::queue::{
     index::{
         Depth,
         Index, //
-    }, //
+    },
+    pages::PageList, //
 };
 use kernel::prelude::*;
 
@@ -107,6 +108,34 @@ mod rules {
         holds(
             plan.entries(from).eq([0x5000, 0x9000, 0x2000]),
             "page addresses",
+        )
+    }
+
+    /// A run of pages, then pages with a gap, by an address whose upper half is not theirs.
+    #[test]
+    fn pages_of_a_registration() -> Outcome {
+        const ADDR: u64 = 0xfeed_0000_0000_0234;
+        const TABLE: u64 = 0x7000;
+        let mut pages = PageList::new(3);
+        pages.begin(12);
+        holds(pages.list(TABLE, ADDR, 1).is_none(), "no pages")?;
+        for (index, page) in [0x5000, 0x6000].into_iter().enumerate() {
+            holds(pages.push(page) == Ok(index), "the index of a page")?;
+        }
+        let run = pages.list(TABLE, ADDR, 0x1000).ok_or("a run is refused")?;
+        holds(run.levels == 0 && run.root == 0x5234, "a run")?;
+        holds(
+            pages.list(TABLE, ADDR, 0x2000).is_none(),
+            "one page too few",
+        )?;
+        holds(pages.push(0x9000) == Ok(2), "the last page")?;
+        holds(pages.push(0xa000).is_err(), "one page too many")?;
+        let table = pages
+            .list(TABLE, ADDR, 0x2000)
+            .ok_or("a table is refused")?;
+        holds(
+            table.levels == 1 && table.root == TABLE && table.offset == 0x234,
+            "a table",
         )
     }
 }
