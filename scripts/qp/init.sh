@@ -78,8 +78,10 @@ reopen_ports() {
 	control=''
 	rm -r /dev/virtio-ports
 	driver=/sys/bus/virtio/drivers/virtio_console
-	for path in "$driver"/virtio*; do
-		echo "${path##*/}" >$driver/unbind
+	for path in /sys/bus/virtio/devices/*; do
+		# The ID of a console. The command may have unbound it.
+		[ "$(cat "$path/device")" = 0x0003 ] || continue
+		[ ! -e "$driver/${path##*/}" ] || echo "${path##*/}" >$driver/unbind
 		echo "${path##*/}" >$driver/bind
 	done
 	open_ports

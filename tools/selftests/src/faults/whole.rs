@@ -132,6 +132,20 @@ pub(super) fn reset(setup: &Setup) -> Result<()> {
     Ok(())
 }
 
+/// Unbinds the driver of virtio's console, which `init` binds again after a suspend. On the debug
+/// kernel it takes a minute to suspend and to resume.
+fn without_console() -> Result<()> {
+    let driver = Path::new("/sys/bus/virtio/drivers/virtio_console");
+    for entry in std::fs::read_dir(driver)? {
+        let name = entry?.file_name();
+        let name = name.to_str().context("a name")?;
+        if name.starts_with("virtio") {
+            world::put(driver.join("unbind"), name)?;
+        }
+    }
+    Ok(())
+}
+
 /// Suspend and resume, as far as the devices. Failures are the calling task's own, and so the
 /// callbacks of this device have to run in it: not asynchronously, as the other devices' do. The
 /// last case, since the host cannot be asked afterwards.
@@ -139,6 +153,7 @@ pub(super) fn sleep(setup: &Setup) -> Result<()> {
     let file = format!("/sys/bus/pci/devices/{}/power/async", world::function(0)?);
     world::put(&file, "disabled")?;
     let faults = Faults::new(setup)?.without_host();
+    without_console()?;
     let slept = down_and_up(faults, setup, "suspend and resume", 30, 12, || {
         Sleep::Devices(0).sleep()
     });
