@@ -118,21 +118,21 @@ mod rules {
         const TABLE: u64 = 0x7000;
         let mut pages = PageList::new(3);
         pages.begin(12);
-        holds(pages.list(TABLE, ADDR, 1).is_none(), "no pages")?;
+        holds(pages.list(Some(TABLE), ADDR, 1).is_none(), "no pages")?;
         for (index, page) in [0x5000, 0x6000].into_iter().enumerate() {
             holds(pages.push(page) == Ok(index), "the index of a page")?;
         }
-        let run = pages.list(TABLE, ADDR, 0x1000).ok_or("a run is refused")?;
+        let run = pages.list(Some(TABLE), ADDR, 0x1000);
+        let run = run.ok_or("a run is refused")?;
         holds(run.levels == 0 && run.root == 0x5234, "a run")?;
         holds(
-            pages.list(TABLE, ADDR, 0x2000).is_none(),
+            pages.list(Some(TABLE), ADDR, 0x2000).is_none(),
             "one page too few",
         )?;
         holds(pages.push(0x9000) == Ok(2), "the last page")?;
         holds(pages.push(0xa000).is_err(), "one page too many")?;
-        let table = pages
-            .list(TABLE, ADDR, 0x2000)
-            .ok_or("a table is refused")?;
+        let table = pages.list(Some(TABLE), ADDR, 0x2000);
+        let table = table.ok_or("a table is refused")?;
         holds(
             table.levels == 1 && table.root == TABLE && table.offset == 0x234,
             "a table",

@@ -60,14 +60,15 @@ use crate::{
             Pinned, //
         }, //
     },
-    policy::quota::Kind, //
+    policy::quota::Kind,
+    queue::pages::PageList, //
 };
 use kernel::{
     prelude::*,
     sync::Arc, //
 };
 
-/// Most pages of a fast registration memory region: a page of addresses.
+/// Most pages of a fast registration memory region: two pages of addresses.
 pub(super) const FRMR_PAGES: u32 = 512;
 
 /// A memory region: of a process; of a kernel ULP all memory, or what its work requests register. Both
@@ -94,6 +95,19 @@ impl Mr {
     pub(super) fn frmr(&self) -> Result<&Arc<Frmr>> {
         let (_, frmr) = self.owner.ulp()?;
         frmr.as_ref().ok_or(EINVAL)
+    }
+
+    /// What a work request with `key` registers.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: it is another region, or has another key.
+    pub(super) fn registered_by(&self, key: u32) -> Result<&Arc<Frmr>> {
+        // CAST: The tag is the low byte, which is the ULP's.
+        match key == frmr_key(self.number, key as u8) {
+            true => self.frmr(),
+            false => Err(EINVAL),
+        }
     }
 }
 
@@ -162,7 +176,7 @@ impl mr::Operations<Verbs> for Mr {
             return Err(EINVAL);
         }
         let pass = registered.enter()?;
-        let table = Ring::new(&pass, pages as usize * 8)?;
+        let table = Ring::new(&pass, PageList::table_bytes(pages))?;
         let shifts = (limits.min_page_shift, limits.max_page_shift);
         let frmr = device.clients.admit(Frmr::new(pages, shifts, table)?)?;
         let create = command::Create::<command::Frmr>(FrmrContext {

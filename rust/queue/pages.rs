@@ -4,6 +4,11 @@
 //! The pages that a kernel ULP maps have one size and any addresses. Those that follow one another are
 //! a block, for which the device reads no table. Others are a table of addresses, which the caller
 //! writes.
+//!
+//! A ULP maps pages while the device may still use the ones before: it posts the end of one registration
+//! together with the next. So the table has two halves, and pages go to the half that the device was
+//! not given last. A ULP maps once more only when that next registration has been executed, by which
+//! time the one before has ended.
 
 use super::buflist::page_mask;
 use crate::abi::command::BufferList;
@@ -20,6 +25,9 @@ pub struct PageList {
     shift: u8,
     first: u64,
     is_block: bool,
+    /// Whether its pages are in the second half of the table, and whether the device was given it.
+    second: bool,
+    given: bool,
 }
 
 impl PageList {
@@ -31,13 +39,31 @@ impl PageList {
             shift: 0,
             first: 0,
             is_block: true,
+            second: false,
+            given: false,
         }
+    }
+
+    /// The bytes of a table for lists of at most `most` pages.
+    pub const fn table_bytes(most: u32) -> usize {
+        most as usize * 2 * 8
     }
 
     /// Empties it. The next pages have `1 << shift` bytes; `shift` is below 32.
     pub fn begin(&mut self, shift: u8) {
+        let second = self.second != self.given;
         *self = Self::new(self.most);
         self.shift = shift & 31;
+        self.second = second;
+    }
+
+    /// The index of the first page in the table.
+    fn base(&self) -> u32 {
+        if self.second {
+            self.most
+        } else {
+            0
+        }
     }
 
     /// The bytes of all pages.
@@ -58,34 +84,35 @@ impl PageList {
             self.first = page;
         }
         self.is_block &= self.first.checked_add(self.bytes()) == Some(page);
-        let index = self.count as usize;
+        let index = self.base().wrapping_add(self.count);
         self.count = self.count.wrapping_add(1);
-        Ok(index)
+        Ok(index as usize)
     }
 
-    /// The buffer list of `bytes` bytes, of which the first is in the first page, as far in it as
-    /// `addr` is in its page. `table` is the DMA address of the table. `None`: the pages do not hold
-    /// that.
-    pub fn list(&self, table: u64, addr: u64, bytes: u64) -> Option<BufferList> {
+    /// Gives the device the buffer list of `bytes` bytes, of which the first is in the first page, as
+    /// far in it as `addr` is in its page. `table` is the DMA address of the table. `None`: the pages
+    /// do not hold that, or need a table that is gone.
+    pub fn list(&mut self, table: Option<u64>, addr: u64, bytes: u64) -> Option<BufferList> {
         let offset = addr & page_mask(self.shift);
         if bytes == 0 || offset.checked_add(bytes)? > self.bytes() {
             return None;
         }
-        let block = BufferList {
-            root: self.first.checked_add(offset)?,
-            bytes,
-            ..BufferList::default()
-        };
-        Some(match self.is_block {
-            true => block,
-            false => BufferList {
-                root: table,
+        if self.is_block {
+            return Some(BufferList {
+                root: self.first.checked_add(offset)?,
                 bytes,
-                // CAST: Less than a page, which is below 1 << 32.
-                offset: offset as u32,
-                page_shift: self.shift,
-                levels: 1,
-            },
+                ..BufferList::default()
+            });
+        }
+        let root = table?.checked_add(u64::from(self.base()) * 8)?;
+        self.given = true;
+        Some(BufferList {
+            root,
+            bytes,
+            // CAST: Less than a page, which is below 1 << 32.
+            offset: offset as u32,
+            page_shift: self.shift,
+            levels: 1,
         })
     }
 }

@@ -94,12 +94,13 @@ impl Frmr {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: the pages do not hold that.
+    /// `EINVAL`: the pages do not hold that, or the table is gone. A queue pair that would still
+    /// post it is flushed before that.
     pub(super) fn list(&self, addr: u64, bytes: u64) -> Result<BufferList> {
-        let inner = self.inner.lock();
-        // Without a table the device is quiet: what is posted is flushed.
-        let table = inner.table.as_ref().map_or(0, Ring::address);
-        inner.pages.list(table, addr, bytes).ok_or(EINVAL)
+        let mut inner = self.inner.lock();
+        let FrmrInner { pages, table } = &mut *inner;
+        let table = table.as_ref().map(Ring::address);
+        pages.list(table, addr, bytes).ok_or(EINVAL)
     }
 }
 

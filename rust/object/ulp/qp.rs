@@ -323,7 +323,8 @@ impl UlpQp {
     ///
     /// # Errors
     ///
-    /// Of the first that is not posted: `EINVAL`, `ENOMEM` if the queue is full.
+    /// Of the first that is not posted: `EINVAL`, `EOPNOTSUPP` for a right that does not exist,
+    /// `ENOMEM` if the queue is full.
     pub(crate) fn post_send<'a>(
         &self,
         requests: impl Iterator<Item = Result<SendRequest<'a, Verbs>>>,
@@ -455,7 +456,8 @@ fn sge(piece: Piece) -> Sge {
 ///
 /// # Errors
 ///
-/// `EINVAL`: of a registration, whose region does not hold what is registered.
+/// Of a registration: `EINVAL` if its key is not the region's, or the pages do not hold what is
+/// registered; `EOPNOTSUPP` for a right that does not exist.
 fn head(request: &SendRequest<'_, Verbs>) -> Result<([u64; WORDS], usize)> {
     let opcode = match (request.operation, request.imm) {
         (Operation::Send, None) if request.invalidate.is_some() => opcode::SEND_INV,
@@ -492,7 +494,7 @@ fn head(request: &SendRequest<'_, Verbs>) -> Result<([u64; WORDS], usize)> {
             key: register.key,
             buffer: register
                 .region
-                .frmr()?
+                .registered_by(register.key)?
                 .list(register.addr, register.bytes)?,
             ..RegWqe::default()
         };

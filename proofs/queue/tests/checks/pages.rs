@@ -19,6 +19,8 @@ checks![
     no_more_is_registered_than_was_mapped,
     a_list_holds_as_many_pages_as_it_may,
     a_list_begins_anew,
+    a_table_that_the_device_has_is_not_written,
+    pages_whose_table_is_gone,
 ];
 
 const LIMITS: PageLimits = PageLimits {
@@ -61,7 +63,9 @@ fn a_mapped_byte_is_found() {
         let offset = addr & ((1 << shift) - 1);
         let mapped = ((pages.len() as u64) << shift) - offset;
         let bytes = 1 + bytes % mapped;
-        let list = filled(shift, &pages).list(TABLE, addr, bytes).unwrap();
+        let list = filled(shift, &pages)
+            .list(Some(TABLE), addr, bytes)
+            .unwrap();
         let shape = Shape::check(&list, LIMITS, 1).unwrap();
         assert_eq!(shape.bytes(), bytes);
         for at in places
@@ -85,7 +89,7 @@ fn a_mapped_byte_is_found() {
 fn pages_in_a_row_need_no_table() {
     holds(2000, pages(), |(shift, pages)| {
         let in_a_row = pages.windows(2).all(|two| two[1] == two[0] + (1 << shift));
-        let list = filled(shift, &pages).list(TABLE, 0, 1).unwrap();
+        let list = filled(shift, &pages).list(Some(TABLE), 0, 1).unwrap();
         assert_eq!(list.levels == 0, in_a_row);
     });
 }
@@ -94,13 +98,17 @@ fn no_more_is_registered_than_was_mapped() {
     holds(2000, (pages(), any::<u64>()), |((shift, pages), addr)| {
         let offset = addr & ((1 << shift) - 1);
         let mapped = ((pages.len() as u64) << shift) - offset;
-        let list = filled(shift, &pages);
-        assert!(list.list(TABLE, addr, mapped).is_some());
+        let mut list = filled(shift, &pages);
+        assert!(list.list(Some(TABLE), addr, mapped).is_some());
         for bytes in [0, mapped + 1, u64::MAX] {
-            assert_eq!(list.list(TABLE, addr, bytes), None, "{bytes:#x} bytes");
+            assert_eq!(
+                list.list(Some(TABLE), addr, bytes),
+                None,
+                "{bytes:#x} bytes"
+            );
         }
     });
-    assert_eq!(PageList::new(MOST).list(TABLE, 0, 1), None);
+    assert_eq!(PageList::new(MOST).list(Some(TABLE), 0, 1), None);
 }
 
 fn a_list_holds_as_many_pages_as_it_may() {
@@ -108,15 +116,42 @@ fn a_list_holds_as_many_pages_as_it_may() {
     let mut list = filled(12, &pages);
     assert_eq!(list.push(1 << 30), Err(Full));
     // What is refused is not part of it.
-    let block = list.list(TABLE, 0, u64::from(MOST) << 12).unwrap();
+    let block = list.list(Some(TABLE), 0, u64::from(MOST) << 12).unwrap();
     assert_eq!((block.levels, block.root), (0, 0));
 }
 
 fn a_list_begins_anew() {
     let mut list = filled(12, &[0x5000, 0x9000]);
     list.begin(16);
-    assert_eq!(list.list(TABLE, 0, 1), None);
+    assert_eq!(list.list(Some(TABLE), 0, 1), None);
     assert_eq!(list.push(0x30000), Ok(0));
-    let block = list.list(TABLE, 0x1234, 8).unwrap();
+    let block = list.list(Some(TABLE), 0x1234, 8).unwrap();
     assert_eq!((block.levels, block.root, block.bytes), (0, 0x31234, 8));
+}
+
+/// The addresses of an earlier list stay in the table until the device was given another one.
+fn a_table_that_the_device_has_is_not_written() {
+    let mut list = PageList::new(MOST);
+    let mut last = None;
+    for round in 0..5 {
+        // A list that the device never gets does not count.
+        for given in [false, true] {
+            list.begin(12);
+            let indices = [0x5000, 0x9000].map(|page| list.push(page).unwrap() as u64);
+            assert!(indices.iter().all(|&index| index < u64::from(2 * MOST)));
+            assert!(Some(indices) != last, "round {round}");
+            if given {
+                let given = list.list(Some(TABLE), 0, 0x2000).unwrap();
+                assert_eq!((given.levels, given.root), (1, TABLE + indices[0] * 8));
+                last = Some(indices);
+            }
+        }
+    }
+    assert_eq!(PageList::table_bytes(MOST), 2 * MOST as usize * 8);
+}
+
+fn pages_whose_table_is_gone() {
+    let mut scattered = filled(12, &[0x5000, 0x9000]);
+    assert_eq!(scattered.list(None, 0, 1), None);
+    assert!(filled(12, &[0x5000, 0x6000]).list(None, 0, 1).is_some());
 }
