@@ -76,9 +76,10 @@ impl Registered {
     ///
     /// # Errors
     ///
-    /// `EIO`: the device was reset, or fails. `ENODEV`: it is gone.
+    /// `ENETDOWN`: the device was reset, fails, or is gone. RPC tries to connect again after this
+    /// error, and gives any other to the application.
     pub(super) fn enter(&self) -> Result<Pass<'_>> {
-        self.device.enter(self.epoch)
+        self.device.enter(self.epoch).map_err(|_| ENETDOWN)
     }
 }
 
