@@ -14,8 +14,8 @@ use kernel::{
     }, //
 };
 
-/// A user of the device that may outlive its binding: the RDMA device, a process, or the loopback
-/// client.
+/// A user of the device that may outlive its binding: the RDMA device, a process, the loopback client,
+/// or a queue or an FRMR of a kernel ULP.
 pub(crate) trait Client: Send + Sync {
     /// The device is lost: kernel ULPs access it no more. Process context; may be called more
     /// than once.

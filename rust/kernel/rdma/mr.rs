@@ -60,6 +60,11 @@ pub struct MrChange {
 }
 
 /// The memory that a kernel ULP maps, in pages of a size that it chooses.
+///
+/// # Invariants
+///
+/// `mr` is a region of this driver. `first` begins a list of `entries` entries, and `offset` is null or
+/// where the first begins. All three are valid as long as this.
 pub struct Scatterlist<'a, T: Driver> {
     mr: *mut bindings::ib_mr,
     first: *mut kernel::bindings::scatterlist,
@@ -91,12 +96,12 @@ impl<T: Driver> Scatterlist<'_, T> {
     ///
     /// `EBUSY`: another task maps the region. That of `add`, if no entry is mapped.
     pub fn for_each_page<F: FnMut(u64) -> Result>(self, mut add: F) -> Result<u32> {
-        // SAFETY: A region of this driver.
+        // SAFETY: By the invariants, a region of this driver.
         let (sink, _) = unsafe { CoreMr::<T>::get(self.mr) };
         let own = (&raw mut add).cast();
         sink.cmpxchg(ptr::null_mut(), own, Full)
             .map_err(|_| EBUSY)?;
-        // SAFETY: A list of as many entries. `set_page` calls `add`, which lasts longer, and which no
+        // SAFETY: By the invariants, a list of as many entries. `set_page` calls `add`, which lasts longer, and which no
         // other task calls, since `sink` was null.
         let mapped = unsafe {
             bindings::ib_sg_to_pages(
@@ -143,14 +148,14 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Makes one whose memory work requests register, of at most `pages` pages, for a kernel ULP. Returns
-    /// also its key.
+    /// Makes a region of a kernel ULP. It has no memory until a work request registers some, of at
+    /// most `pages` pages. Returns also its key.
     fn fast(_pd: &T::Pd, _pages: u32) -> Result<(Self, u32)> {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
 
-    /// Takes the pages that the next `REG_MR` of it registers. Returns how many
-    /// entries of the list are mapped. Any context.
+    /// Takes the pages that the next `REG_MR` of it registers. Returns how many entries of the list are
+    /// mapped. Any context.
     fn map(&self, _list: Scatterlist<'_, T>) -> Result<u32> {
         build_error!(VTABLE_DEFAULT_ERROR)
     }
@@ -286,6 +291,7 @@ impl<T: Driver> Ops<T> {
         entries: c_int,
         offset: *mut c_uint,
     ) -> c_int {
+        // INVARIANT: The core passes on what its caller promises.
         let list = Scatterlist {
             mr,
             first,

@@ -104,7 +104,7 @@ pub struct SendRequest<'a, T: Driver> {
     pub operation: Operation,
     /// Immediate data, as it is in memory.
     pub imm: Option<u32>,
-    /// The key that it invalidates: of the peer's with a SEND, or its own.
+    /// The key that it invalidates: one of the peer with a SEND, else one of its own domain.
     pub invalidate: Option<u32>,
     /// What it registers.
     pub registration: Option<RegRequest<'a, T>>,
@@ -195,14 +195,13 @@ unsafe fn send_request<'a, T: Driver>(
         let registration = match operation {
             Operation::Register => {
                 let wr = &*raw.cast::<bindings::ib_reg_wr>();
-                let mr = &*wr.mr;
                 Some(RegRequest {
                     region: &CoreMr::<T>::get(wr.mr).1,
                     key: wr.key,
                     // CAST: A set of bits.
                     access: wr.access as u32,
-                    addr: mr.iova,
-                    bytes: mr.length,
+                    addr: (*wr.mr).iova,
+                    bytes: (*wr.mr).length,
                 })
             }
             _ => None,
