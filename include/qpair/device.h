@@ -1253,7 +1253,7 @@ struct qpair_hw_srq_context {
 /* log_depth and buffer. */
 #define QPAIR_HW_SRQ_MASK_RING			(1 << 1)
 
-/* Who may bind a memory window. */
+/* Types of memory windows. */
 
 /*
  * Any queue pair of its domain may bind it, again and again, and its peer use

@@ -440,7 +440,7 @@ layout! {
     }
 }
 
-/// Who may bind a memory window.
+/// Types of memory windows.
 pub mod mw_type {
     /// Any queue pair of its domain may bind it, again and again, and its peer use it.
     pub const ONE: u8 = 1;

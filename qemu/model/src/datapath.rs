@@ -182,8 +182,8 @@ impl<H: Host> DataPath<H> {
         self.put_completion(cq, cqe.encode(), wakes)
     }
 
-    /// Without bus mastering nothing is written. The host says that it has ended before it drops the
-    /// mappings: a DMA may have failed, while the CQ that would report it is still mapped.
+    /// A DMA that failed since bus mastering has ended has no completion. The host clears that bit
+    /// before it drops the mappings, so the CQ may still be mapped.
     #[cold]
     fn stop_dma(&mut self) {
         if !self.core.bus.host.bus_master() {
