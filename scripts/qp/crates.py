@@ -35,11 +35,11 @@ def kept(name):
 
 
 def entries(name):
-    """The complete ones, the one with most crates last; this process holds them from now on."""
+    """The complete ones, the one with most crates last."""
     start = kept(name)
     found = (path for path in start.parent.glob(f"{start.name}-*/") if not path.name.endswith(cache.GONE))
-    held = sorted(entry for entry in found if cache.held(entry))
-    return sorted(held, key=lambda entry: len(prints(entry / "target")))
+    whole = sorted(entry for entry in found if cache.complete(entry))
+    return sorted(whole, key=lambda entry: len(prints(entry / "target")))
 
 
 def ours():
@@ -113,7 +113,7 @@ def target(name):
     if not folder.exists():
         half = folder.with_name(f"{name}.half")
         shutil.rmtree(half, ignore_errors=True)
-        for entry in entries(name)[-1:]:
+        for entry in filter(cache.held, entries(name)[-1:]):
             shutil.copytree(entry / "target", half, symlinks=True)
         # Without an entry there is none, and another command may have created it meanwhile.
         with contextlib.suppress(OSError):
