@@ -43,12 +43,12 @@ pub(crate) trait Client: Send + Sync {
 #[pin_data]
 pub(crate) struct Clients {
     #[pin]
-    list: Mutex<KVec<Option<Arc<dyn Client>>>>,
+    list: Mutex<KVVec<Option<Arc<dyn Client>>>>,
 }
 
 impl Clients {
     pub(super) fn new() -> impl PinInit<Self> {
-        pin_init!(Self { list <- new_mutex!(KVec::new(), "Device::clients") })
+        pin_init!(Self { list <- new_mutex!(KVVec::new(), "Device::clients") })
     }
 
     /// Calls `f` for every client, with the list unlocked. No client changes its index.
