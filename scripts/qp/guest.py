@@ -6,7 +6,8 @@
 The exit status is CMD's own, or
     124 on a timeout,
     125 when the guest could not run CMD (the end of its log is shown),
-    126 when the kernel warned or oopsed, or a detector reported a bug (shown).
+    126 when the kernel warned or oopsed, or a detector reported a bug (shown),
+    130 when it was interrupted.
 CMD's output is passed through unchanged; everything else goes to stderr.
 
 Without CMD the guest boots, loads the module, removes it and powers off.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Runs the tests, layer by layer.
 
-    scripts/test [--list] [--repeat N] [LAYER[/NAME]]...
+    scripts/test [--all] [--list] [--repeat N] [LAYER[/NAME]]...
 
 layer   what runs
 host    `cargo test` of the workspace: rules, device model, ring code
