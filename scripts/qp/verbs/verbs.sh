@@ -21,5 +21,17 @@ until_it() {
 
 listens() { grep -qi ":$(printf %04X "$1") [0-9A-F]*:0000 0A " /proc/net/tcp /proc/net/tcp6 2>/dev/null; }
 
+# is_active DEVICE: its port is.
+is_active() { [ "$(cat "/sys/class/infiniband/$1/ports/1/state" 2>/dev/null)" = "4: ACTIVE" ]; }
+# lose PCI EVENT: the device of the folder PCI is reset, unbound and bound again, or
+# removed and found again.
+lose() {
+	case $2 in
+	reset) echo 1 >"$1/reset" ;;
+	unbind) echo "${1##*/}" >/sys/bus/pci/drivers/qpair/unbind && echo "${1##*/}" >/sys/bus/pci/drivers/qpair/bind ;;
+	remove) echo 1 >"$1/remove" && echo 1 >/sys/bus/pci/rescan ;;
+	*) false ;;
+	esac
+}
 # has_gid DEVICE: the address of `roce` is a GID of the device.
 has_gid() { grep -q 'c633:6401' "/sys/class/infiniband/$1"/ports/1/gids/* 2>/dev/null; }
