@@ -35,11 +35,11 @@ def kept(name):
 
 
 def entries(name):
-    """The complete ones, the one with most crates last."""
+    """The complete ones and the fingerprints of each, the one with most of them last."""
     start = kept(name)
     found = (path for path in start.parent.glob(f"{start.name}-*/") if not path.name.endswith(cache.GONE))
-    whole = sorted(entry for entry in found if cache.complete(entry))
-    return sorted(whole, key=lambda entry: len(prints(entry / "target")))
+    whole = {entry: prints(entry / "target") for entry in sorted(found) if cache.complete(entry)}
+    return dict(sorted(whole.items(), key=lambda item: len(item[1])))
 
 
 def ours():
@@ -93,7 +93,7 @@ def keep(name):
         if not quiet:
             return
         mine = {path for path in prints(source) if path.name.rpartition("-")[0] not in own}
-        old = {entry: prints(entry / "target") for entry in entries(name)}
+        old = entries(name)
         if not mine or any(mine <= theirs for theirs in old.values()):
             return
 
@@ -113,7 +113,7 @@ def target(name):
     if not folder.exists():
         half = folder.with_name(f"{name}.half")
         shutil.rmtree(half, ignore_errors=True)
-        for entry in filter(cache.held, entries(name)[-1:]):
+        for entry in filter(cache.held, [*entries(name)][-1:]):
             shutil.copytree(entry / "target", half, symlinks=True)
         # Without an entry there is none, and another command may have created it meanwhile.
         with contextlib.suppress(OSError):

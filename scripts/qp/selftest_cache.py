@@ -412,7 +412,7 @@ class Crates(Sandbox):
             with crates.target("host") as target:
                 self.build(target)
                 part, lock = self.begun(target)
-            self.assertEqual(crates.entries("host"), [])
+            self.assertEqual([*crates.entries("host")], [])
             with crates.target("host"):
                 lock.close()
                 (part / "lib.json").touch()
