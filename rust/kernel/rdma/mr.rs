@@ -101,8 +101,8 @@ impl<T: Driver> Scatterlist<'_, T> {
         let own = (&raw mut add).cast();
         sink.cmpxchg(ptr::null_mut(), own, Full)
             .map_err(|_| EBUSY)?;
-        // SAFETY: By the invariants, a list of as many entries. `set_page` calls `add`, which lasts longer, and which no
-        // other task calls, since `sink` was null.
+        // SAFETY: By the invariants, a list of as many entries. `set_page` calls `add`, which lasts
+        // longer, and which no other task calls, since `sink` was null.
         let mapped = unsafe {
             bindings::ib_sg_to_pages(
                 self.mr,

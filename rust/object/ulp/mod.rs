@@ -2,11 +2,11 @@
 
 //! What kernel ULPs post and poll themselves, in any context.
 //!
-//! A [`UlpCq`], a [`UlpQp`] and a [`Frmr`] have a spinlock each, in this order. What is posted is kept in memory
-//! of the kernel. Of a completion the device says which request it is, status and detail, the bytes,
-//! the immediate data or the key that a peer has invalidated, the sender of a datagram, and whether a
-//! WRITE has taken the receive.
-//! [`queue::pending`](crate::queue::pending) bounds what it may say.
+//! A [`UlpCq`], a [`UlpQp`] and a [`Frmr`] have a spinlock each, in this order. What is posted is
+//! kept in memory of the kernel. Of a completion the device says which request it is, status and
+//! detail, the bytes, the immediate data or the key that a peer has invalidated, the sender of a
+//! datagram, and whether a WRITE has taken the receive. [`queue::pending`](crate::queue::pending)
+//! bounds what it may say.
 //!
 //! When the device is lost, [`cut`](Client::cut) ends all access to it. Once it is quiet,
 //! [`flush`](Client::flush) completes what is posted, and what is posted from then on, as flushed: its
@@ -18,9 +18,9 @@
 //! hardware.
 //!
 //! Their rings are in coherent memory of the driver, and answer to its doorbell page. They have no
-//! quota. Their queues and FRMRs are clients of the device: when it is lost and quiet, what they hold is flushed
-//! before the RDMA device is unregistered, since a ULP may wait for its requests then. Until it is
-//! quiet nothing is flushed and no destroy returns, since then a ULP takes its memory back.
+//! quota. Their queues and FRMRs are clients of the device: when it is lost and quiet, what they hold
+//! is flushed before the RDMA device is unregistered, since a ULP may wait for its requests then. Until
+//! it is quiet nothing is flushed and no destroy returns, since then a ULP takes its memory back.
 
 mod cq;
 mod mr;
