@@ -90,7 +90,7 @@ def parse(argv):
     add("--load", action="append", default=[], metavar="NAME", help="load a module of the kernel, and what it needs")
     add("--timeout", type=float, metavar="S", help="timeout in seconds (300; none with --shell or --gdb)")
     add("--sleeps", action="store_true", help="CMD suspends the guest: its output is printed at its end, and after the suspend it has no stdin and no monitor")
-    add("--verbs", action="store_true", help="the provider of rdma-core, Debian's programs of verbs, and the modules of soft-RoCE: `pair ib_write_bw -d qpair0` runs both sides of a program, `sides SERVER -- CLIENT` two programs; `roce CMD`, `faults RULE CMD` and `ucx` are explained in Documentation/verbs.rst (2G of memory)")
+    add("--verbs", action="store_true", help="the provider of rdma-core, Debian's programs of verbs, and the modules of soft-RoCE: `pair ib_write_bw -d qpair0` runs both sides of a program, `sides SERVER -- CLIENT` two programs; `roce CMD`, `faults RULE CMD` and `ucx` are explained in Documentation/verbs.rst, `storage nvme` in storage.rst (2G of memory)")
     add("--package", metavar="NAME", help="build only the programs of this Cargo package, and put only them in PATH")
     add("--log", type=pathlib.Path, metavar="PATH", help="store the kernel's log, also of a run that passes")
     add("--no-insmod", action="store_true", help="load none of the modules")
@@ -178,7 +178,7 @@ def make_initramfs(args, kernel):
     }
     exported = "export QPAIR_KERNEL QPAIR_DEVICES QPAIR_IOMMU QPAIR_STREAM\n"
     command = exported + f"exec {shlex.join(args.command)}\n" if args.command else ""
-    return initramfs.build(kernel, files, settings, command)
+    return initramfs.build(kernel, files, settings, command, verbs.ON_DEMAND if args.verbs else ())
 
 
 def each_line(call):

@@ -103,7 +103,10 @@ if [ -n "$programs" ]; then
 	done
 	mount -t squashfs -o ro "${disk_of_programs:-none}" /programs || fail "mounting the disk of programs"
 	ln -sfn /programs/usr /usr
-	ln -s usr/lib usr/lib64 /
+	ln -s usr/lib64 /
+	# It may have modules.
+	mkdir -p /lib
+	ln -s /usr/lib/* /lib/
 	PATH=$PATH:/usr/bin:/usr/sbin
 fi
 if [ -e /dev/virtio-ports/qpair.qmp ]; then

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
 """The guest's file system: an initramfs, created for each run.
 
-It consists of two concatenated archives, as the kernel accepts them: the part that only depends on
-the kernel (busybox and the modules of a stock kernel) is in the cache; the part of this run has
-init, the module, the tools and the command. They are not compressed: in a guest decompression takes
-longer than reading.
+It consists of concatenated archives, as the kernel accepts them: those that only depend on the kernel
+(busybox and the modules of a stock kernel, and those that modprobe finds) are in the cache; the part
+of this run has init, the module, the tools and the command. They are not compressed: in a guest
+decompression takes longer than reading.
 """
 
 import io
@@ -18,7 +18,7 @@ from qp import base, cache
 BUSYBOX = pathlib.Path("/bin/busybox")
 HERE = pathlib.Path(__file__).parent
 
-# Version of the cached part.
+# Version of the cached parts.
 RECIPE = 5
 
 # Modules of a stock kernel that a guest needs: always (the module needs the RDMA core), for --share, and for a disk of --qemu-opt.
@@ -118,11 +118,38 @@ def fixed_part(kernel):
     return cache.entry(base.CACHE / "initramfs" / key, build) / "cpio"
 
 
-def build(kernel, files, settings, command):
+def dependencies(text, files):
+    """The lines of modules.dep that are of some files, without directories."""
+    lines = (line.partition(":") for line in text.splitlines())
+    return "".join(
+        f"{plain_name(path)}: {' '.join(map(plain_name, needed.split()))}\n" for path, _, needed in lines if plain_name(path) in files
+    )
+
+
+def module_tree(kernel, names):
+    """The modules that modprobe finds in the guest, with what they need."""
+    root = f"lib/modules/{kernel.release}"
+
+    def build(folder):
+        cpio = Cpio()
+        for name in ("lib", "lib/modules", root):
+            cpio.folder(name)
+        files = {plain_name(path): path for path in module_files(kernel, names)}
+        for name, path in files.items():
+            cpio.file(f"{root}/{name}", module_bytes(path))
+        cpio.file(f"{root}/modules.dep", dependencies((kernel.modules / "modules.dep").read_text(), files).encode())
+        (folder / "cpio").write_bytes(cpio.end())
+
+    key = base.digest(RECIPE, str(kernel.modules), kernel.release, *names)
+    return cache.entry(base.CACHE / "initramfs" / key, build) / "cpio"
+
+
+def build(kernel, files, settings, command, names=()):
     """The whole initramfs of a run, as bytes.
 
     `files` maps names to (contents, mode); `settings` become shell variables of
-    init; `command` is the text of the shell script to run.
+    init; `command` is the text of the shell script to run; `names` are the
+    modules that modprobe finds.
     """
     cpio = Cpio()
     cpio.file("init", (HERE / "init.sh").read_bytes(), 0o755)
@@ -132,4 +159,7 @@ def build(kernel, files, settings, command):
     text = "".join(f"{key}={value}\n" for key, value in settings.items())
     cpio.file("qpair/settings", text.encode())
     cpio.file("qpair/command", command.encode("utf-8", "surrogateescape"))
-    return fixed_part(kernel).read_bytes() + cpio.end()
+    parts = [fixed_part(kernel)]
+    if names and kernel.modules is not None:
+        parts.append(module_tree(kernel, names))
+    return b"".join(part.read_bytes() for part in parts) + cpio.end()

@@ -451,6 +451,10 @@ pub use crate::cq::Cq;
         self.assertEqual(len(data) % 4, 0)
         self.assertIn(b"TRAILER!!!", data)
 
+    def test_modprobe_finds_what_a_module_needs(self):
+        text = "kernel/a/one.ko.xz: kernel/b/two.ko.xz kernel/c/three.ko\nkernel/b/two.ko.xz:\nkernel/d/other.ko: kernel/b/two.ko.xz\n"
+        self.assertEqual(initramfs.dependencies(text, {"one.ko", "two.ko"}), "one.ko: two.ko three.ko\ntwo.ko: \n")
+
 
 class Ends(unittest.TestCase):
     """A process ends with the process that started it."""

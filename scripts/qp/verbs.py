@@ -46,6 +46,11 @@ SERIAL = "programs"
 # The modules that init loads: for the image, and all of verbs.
 MODULES = ["virtio_blk", "squashfs", "ib_umad", "rdma_ucm", "rdma_rxe", "dummy"]
 
+# The modules that modprobe finds, for the script `storage`: Linux's users of fast registration.
+ON_DEMAND = (
+    "brd", "ib_srp", "ib_srpt", "nfsd", "nfsv4", "nvme_rdma", "nvmet_rdma", "rds_rdma", "rpcrdma", "sd_mod",
+)  # fmt: skip
+
 # A kernel without modules needs them built in: their symbols in its configuration.
 BUILT_IN = (
     "VIRTIO_BLK", "SQUASHFS", "INFINIBAND_USER_ACCESS", "INFINIBAND_USER_MAD", "INFINIBAND_ADDR_TRANS", "RDMA_RXE", "DUMMY",
