@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=sh disable=SC2086,SC2154 # variables of `storage`, which sources this
+#
+# SRP, of a disk in memory of the target core (rd_mcp).
+
+target=$config/target memory=$config/target/core/rd_mcp_0/memory disk=/dev/sda tpg=none
+
+is_connected() { [ -b $disk ]; }
+
+start() {
+	load sd_mod ib_srpt ib_srp
+	mount_configfs
+	mkdir -p $memory $target/srpt/discovery_auth || fail "no target core"
+	put rd_pages=4096 $memory/control
+	put 1 $memory/enable
+	put 5555 $target/srpt/discovery_auth/rdma_cm_port
+	gid=$(cat $sys/ports/1/gids/0)
+	guid=${gid#*:*:*:*:}
+	tpg=$target/srpt/$guid/$guid
+	mkdir -p $tpg/lun/lun_0 $tpg/acls/$address/lun_0 || fail "no target on the port"
+	ln -s $memory $tpg/lun/lun_0/memory || fail "no LUN"
+	ln -s $tpg/lun/lun_0 $tpg/acls/$address/lun_0/memory || fail "no LUN for the initiator"
+	put 1 $tpg/enable
+	node=$(tr -d : <$sys/node_guid)
+	put "id_ext=$node,ioc_guid=$node,dest=$address:5555" /sys/class/infiniband_srp/srp-$device-1/add_target
+	expect "no disk" is_connected
+}
+
+stop() {
+	for remote in /sys/class/srp_remote_ports/port-*/delete; do
+		[ ! -e "$remote" ] || echo 1 >"$remote"
+	done
+	[ ! -d $tpg ] || echo 0 >$tpg/enable
+	rm -f $tpg/acls/$address/lun_0/memory $tpg/lun/lun_0/memory
+	remove_directories $tpg/acls/$address/lun_0 $tpg/acls/$address $tpg/lun/lun_0 $tpg ${tpg%/*} $target/srpt $memory ${memory%/*}
+}
+
+transfer() { all_sizes $disk; }
