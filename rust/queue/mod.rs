@@ -30,7 +30,8 @@
 //! | [`poll`] | the event poll | driver |
 //! | [`buflist`] | page size and tables of a buffer | driver |
 //! | [`shape`] | how to walk the tables of a buffer | device |
-//! | [`shared`] | receives that queue pairs share | device, library |
+//! | [`receives`] | receives of an SRQ that are posted and not completed | driver |
+//! | [`shared`] | receives that queue pairs share | all |
 //! | [`unread`] | which asynchronous events are queued while some are unread | driver |
 
 #![cfg_attr(not(MODULE), no_std)]
@@ -56,10 +57,10 @@ pub mod pages;
 pub mod pending;
 pub mod poll;
 pub mod producer;
+pub mod receives;
 pub mod resize;
 #[cfg(not(MODULE))]
 pub mod shape;
-#[cfg(not(MODULE))]
 pub mod shared;
 pub mod storage;
 pub mod unread;

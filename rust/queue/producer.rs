@@ -425,6 +425,28 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         self.posting.pool.audit(out.wrapping_add(held))
     }
 
+    /// Slots that the device has.
+    #[inline(always)]
+    pub(super) const fn flight(&self) -> u32 {
+        self.completing.flight.count()
+    }
+
+    /// Takes `count` slots out of those in flight, whatever their indices; `None` if there are
+    /// fewer.
+    #[inline(always)]
+    pub(super) fn split_flight(&mut self, count: u32) -> Option<Slots<K>> {
+        let slots = self.completing.flight.split(count)?;
+        self.completing.done = self.completing.done.plus(count);
+        Some(slots)
+    }
+
+    /// Frees slots that [`split_flight`](Self::split_flight) gave. Those of another ring are
+    /// returned.
+    #[inline(always)]
+    pub(super) fn give(&mut self, slots: Slots<K>) -> Result<(), Slots<K>> {
+        self.posting.pool.give(slots)
+    }
+
     /// The queue was destroyed or reset: checks that every slot is accounted for, and returns its
     /// memory.
     pub fn retire(mut self) -> Result<S, (S, Imbalance)> {

@@ -38,11 +38,15 @@ use super::credit::Srq;
 use super::index::Depth;
 use super::index::Index;
 use super::producer::Batch;
-use super::producer::NextRing;
 use super::producer::Producer;
-use super::resize::Stays;
 use super::storage::BadRing;
 use super::storage::Storage;
+
+#[cfg(not(MODULE))]
+mod next;
+
+#[cfg(not(MODULE))]
+pub use next::Resize;
 
 /// The software side of an SRQ: its slots.
 #[derive(Debug)]
@@ -138,23 +142,6 @@ impl<S: Storage> Shared<S> {
         self.producer.give(slots)
     }
 
-    /// Copies the receives in flight to `storage`, a ring of `capacity` work requests of the same
-    /// stride, in which the device is to find them. Dropping the result stays in the old ring.
-    ///
-    /// # Errors
-    ///
-    /// [`Stays::Unread`]: more slots are not free than the ring has.
-    pub fn resize(
-        &mut self,
-        storage: S,
-        depth: Depth,
-        capacity: u32,
-    ) -> Result<Resize<'_, S>, Stays> {
-        let next = self.producer.copy_to(storage, depth, capacity)?;
-        let producer = &mut self.producer;
-        Ok(Resize { producer, next })
-    }
-
     /// Whether every slot is free, in flight, or among the `held` ones of completed receives.
     pub const fn audit(&self, held: u32) -> Result<(), Imbalance> {
         self.producer.audit_with(held)
@@ -163,26 +150,5 @@ impl<S: Storage> Shared<S> {
     /// The memory of the ring.
     pub const fn storage(&self) -> &S {
         self.producer.storage()
-    }
-}
-
-/// An SRQ whose receives in flight are in two rings. No receive can be posted meanwhile.
-#[derive(Debug)]
-#[must_use = "the SRQ stays in its ring"]
-pub struct Resize<'a, S: Storage> {
-    producer: &'a mut Producer<S, Srq>,
-    next: NextRing<S>,
-}
-
-impl<S: Storage> Resize<'_, S> {
-    /// The memory of the ring that the device reads until it switches.
-    pub const fn storage(&self) -> &S {
-        self.producer.storage()
-    }
-
-    /// The device has switched to the new ring. Returns the memory of the old one, which it does
-    /// not access any more.
-    pub fn end(self) -> S {
-        self.producer.go_on(self.next)
     }
 }

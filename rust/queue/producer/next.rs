@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a shared queue alone does with its producer: it completes slots in any order, and goes on in
-//! another ring.
+//! A shared queue goes on in another ring.
 
 use super::super::credit::Kind;
-use super::super::credit::Slots;
 use super::super::index::Depth;
 use super::super::index::Index;
 use super::super::resize::Stays;
@@ -32,28 +30,6 @@ impl Shape {
 }
 
 impl<S: Storage, K: Kind> Producer<S, K> {
-    /// Slots that the device has.
-    #[inline(always)]
-    pub(in super::super) const fn flight(&self) -> u32 {
-        self.completing.flight.count()
-    }
-
-    /// Takes `count` slots out of those in flight, whatever their indices; `None` if there are
-    /// fewer.
-    #[inline(always)]
-    pub(in super::super) fn split_flight(&mut self, count: u32) -> Option<Slots<K>> {
-        let slots = self.completing.flight.split(count)?;
-        self.completing.done = self.completing.done.plus(count);
-        Some(slots)
-    }
-
-    /// Frees slots that [`split_flight`](Self::split_flight) gave. Those of another ring are
-    /// returned.
-    #[inline(always)]
-    pub(in super::super) fn give(&mut self, slots: Slots<K>) -> Result<(), Slots<K>> {
-        self.posting.pool.give(slots)
-    }
-
     /// Copies what the device may still read to `storage`, a ring of `capacity` slots.
     pub(in super::super) fn copy_to(
         &self,

@@ -19,6 +19,7 @@ pub mod pending;
 pub mod poll;
 pub mod prop;
 pub mod quota;
+pub mod receives;
 pub mod recovery;
 pub mod refusal;
 pub mod resize;
@@ -48,6 +49,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         poll::CHECKS,
         share::CHECKS,
         shared::CHECKS,
+        receives::CHECKS,
         unread::CHECKS,
         quota::CHECKS,
         recovery::CHECKS,
