@@ -196,15 +196,22 @@ impl Hardware {
         Ok((number, memory))
     }
 
-    /// Destroys a queue pair or SRQ. Sleeps.
+    /// Destroys a queue pair or SRQ. `then` runs once that is done, before another object can have
+    /// its index. Sleeps.
     ///
     /// # Errors
     ///
     /// Those of the command; its memory must stay until the device is quiet.
-    pub(crate) fn destroy_reporting<O: Reports>(&self, pass: &Pass<'_>, number: Number) -> Result {
+    pub(crate) fn destroy_reporting<O: Reports>(
+        &self,
+        pass: &Pass<'_>,
+        number: Number,
+        then: impl FnOnce(),
+    ) -> Result {
         let mut tables = self.objects.lock();
         self.destroy::<O>(&mut tables, pass, number)?;
         self.remove_handler::<O::Event>(&mut tables, number);
+        then();
         Ok(())
     }
 }

@@ -283,8 +283,7 @@ impl QueuePair {
         Ok(room.post())
     }
 
-    /// Posts a receive of `sges`. Returns the index past it. The rest as of
-    /// [`post_send`](Self::post_send).
+    /// Posts a receive of `sges` to its RQ, as [`post_recv`].
     #[inline]
     pub(crate) fn post_recv(
         &mut self,
@@ -295,21 +294,7 @@ impl QueuePair {
         let (Some(rq), Some((_, stride))) = (&mut self.rq, self.sizes.rq) else {
             return Err(Refused::TooLarge);
         };
-        if sges.len() > recv_sges(stride) {
-            return Err(Refused::TooLarge);
-        }
-        let mut room = rq.room(1, true)?;
-        let opcode = u32::from(opcode::RECV);
-        trace::post(self.number.raw(), room.index().get(), opcode, id);
-        let head = RecvWqe {
-            // CAST: As few as a receive of the largest stride holds.
-            sges: sges.len() as u8,
-            wr_id,
-        };
-        for (which, block) in (0..1 << stride).zip(&blocks(&head.encode(), sges)) {
-            room.write(which, block);
-        }
-        Ok(room.post())
+        post_recv(rq, (self.number, stride), wr_id, sges, id)
     }
 
     /// Begins a batch of sends of the queue pair at `place` of a polled CQ.
@@ -409,6 +394,33 @@ impl QueuePair {
             rq: self.rq.map(retire),
         }
     }
+}
+
+/// Posts a receive of `sges` to the ring of queue `number`, in which a receive takes `64 << stride`
+/// bytes. `id` is the poster's. Returns the index past it.
+#[inline]
+pub(crate) fn post_recv<K: Kind>(
+    ring: &mut Producer<Ring, K>,
+    (number, stride): (Number, u8),
+    wr_id: u64,
+    sges: impl ExactSizeIterator<Item = Sge>,
+    id: u64,
+) -> Result<Index, Refused> {
+    if sges.len() > recv_sges(stride) {
+        return Err(Refused::TooLarge);
+    }
+    let mut room = ring.room(1, true)?;
+    let opcode = u32::from(opcode::RECV);
+    trace::post(number.raw(), room.index().get(), opcode, id);
+    let head = RecvWqe {
+        // CAST: As few as a receive of the largest stride holds.
+        sges: sges.len() as u8,
+        wr_id,
+    };
+    for (which, block) in (0..1 << stride).zip(&blocks(&head.encode(), sges)) {
+        room.write(which, block);
+    }
+    Ok(room.post())
 }
 
 fn retire<K: Kind>(queue: Producer<Ring, K>) -> Ring {

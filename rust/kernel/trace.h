@@ -163,7 +163,10 @@ TRACE_EVENT(qpair_head,
 		  __entry->number, __entry->index, __entry->masked)
 );
 
-/* A work request was written to an SQ or RQ: the opcode of a receive is that of its completion. */
+/*
+ * A work request was written to an SQ, an RQ, or an SRQ, whose number is in qp. The opcode of a
+ * receive is that of its completion.
+ */
 TRACE_EVENT(qpair_post,
 	TP_PROTO(u32 qp, u32 index, u32 opcode, u64 wr_id),
 	TP_ARGS(qp, index, opcode, wr_id),

@@ -76,7 +76,8 @@ trace_points! {
     /// The head of a CQ or EQ was published; for an EQ, whether its interrupt stays masked.
     fn head(eq: bool, number: u32, index: u32, masked: bool);
 
-    /// A work request was written to an SQ or RQ: the opcode of a receive is that of its completion.
+    /// A work request was written to an SQ, an RQ, or an SRQ, whose number is in `qp`. The opcode of a
+    /// receive is that of its completion.
     fn post(qp: u32, index: u32, opcode: u32, wr_id: u64);
 
     /// Something went wrong with an object; the detail is as [`Wrong`] says.

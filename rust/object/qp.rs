@@ -128,7 +128,13 @@ const STATES: [(QpState, u8); 6] = [
 ];
 
 /// The context of a queue pair in RESET, without rings.
-fn context(device: &Device, pd: &Pd, [send, recv]: [&Cq; 2], request: &QpRequest) -> QpContext {
+fn context(
+    device: &Device,
+    pd: &Pd,
+    [send, recv]: [&Cq; 2],
+    srq: Option<&Srq>,
+    request: &QpRequest,
+) -> QpContext {
     let (service, (gid, gid_high)) = match request.service {
         Service::Rc => (service::RC, (0, 0)),
         Service::Uc => (service::UC, (0, 0)),
@@ -147,6 +153,7 @@ fn context(device: &Device, pd: &Pd, [send, recv]: [&Cq; 2], request: &QpRequest
         state: qp_state::RESET,
         send_cq: send.number,
         recv_cq: recv.number,
+        srq: srq.map_or(Number::default(), |srq| srq.number),
         ..QpContext::default()
     }
 }
@@ -211,8 +218,12 @@ impl Pins {
     }
 }
 
-/// The rings of a kernel ULP that hold what is requested.
-fn shape(device: &Device, request: &QpRequest) -> Result<UlpShape> {
+/// The rings of a kernel ULP that hold what is requested; with an SRQ none for receives.
+///
+/// # Errors
+///
+/// `EINVAL`: beyond the limits. `EOPNOTSUPP`: one of UC on an SRQ.
+fn shape(device: &Device, request: &QpRequest, srq: Option<&Srq>) -> Result<UlpShape> {
     let limits = device.limits();
     let datagrams = request.service == Service::Ud;
     let head = if datagrams {
@@ -220,14 +231,22 @@ fn shape(device: &Device, request: &QpRequest) -> Result<UlpShape> {
     } else {
         SendWqe::WORDS
     };
-    if request.max_send_sge > limits.send_sges || request.max_recv_sge > limits.recv_sges {
+    let rq = match srq {
+        Some(_) if request.service == Service::Uc => return Err(EOPNOTSUPP),
+        Some(_) => None,
+        None if request.max_recv_sge > limits.recv_sges => return Err(EINVAL),
+        None => {
+            let stride = recv_stride(request.max_recv_sge as usize).ok_or(EINVAL)?;
+            Some((depth(request.max_recv_wr.max(1), limits.log_rq)?, stride))
+        }
+    };
+    if request.max_send_sge > limits.send_sges {
         return Err(EINVAL);
     }
     // An atomic has a longer head, and one SGE.
     let words =
         (head + request.max_send_sge as usize * Sge::WORDS).max(AtomicWqe::WORDS + Sge::WORDS);
     let blocks = words.div_ceil(BLOCK_WORDS);
-    let stride = recv_stride(request.max_recv_sge as usize).ok_or(EINVAL)?;
     if blocks > MAX_BLOCKS {
         return Err(EINVAL);
     }
@@ -237,10 +256,11 @@ fn shape(device: &Device, request: &QpRequest) -> Result<UlpShape> {
     Ok(UlpShape {
         sizes: Sizes {
             sq: depth(all, limits.log_sq)?,
-            rq: Some((depth(request.max_recv_wr.max(1), limits.log_rq)?, stride)),
+            rq,
         },
         max_send_wr,
         max_send_sge: request.max_send_sge,
+        srq: srq.map(Srq::ulp).transpose()?.cloned(),
         max_recv_sge: request.max_recv_sge,
         datagrams,
         signal_all: request.signal_all,
@@ -326,14 +346,13 @@ impl Qp {
             |pass, (sq, rq)| {
                 let create = command::Create::<command::Qp>(QpContext {
                     page: process.page(),
-                    srq: srq.map_or(Number::default(), |srq| srq.number),
                     log_sq: sq_depth.log2(),
                     log_rq: rq_depth.map_or(0, Depth::log2),
                     // CAST: Checked above.
                     rq_stride: asked.rq_stride as u8,
                     sq: sq.list,
                     rq: rq.as_ref().map(|rq| rq.list).unwrap_or_default(),
-                    ..context(device, pd, cqs, &request)
+                    ..context(device, pd, cqs, srq, &request)
                 });
                 device.create_reporting(pass, create, (sq, rq), events)
             },
@@ -355,17 +374,18 @@ impl Qp {
         registered: &Registered,
         pd: &Pd,
         cqs: [&Cq; 2],
+        srq: Option<&Srq>,
         request: QpRequest,
         events: Events<QpEvent>,
     ) -> Result<(Self, u32)> {
         let (device, epoch) = (&registered.device, registered.epoch);
-        let shape = shape(device, &request)?;
+        let shape = shape(device, &request, srq)?;
         let [send, recv] = cqs;
         let (send, recv) = (send.ulp()?.clone(), recv.ulp()?.clone());
         let rooms = (Room::new()?, Room::new()?);
         let pass = registered.enter()?;
         let rings = QpRings::new(&pass, shape.sizes)?;
-        let mut context = rings.context(context(device, pd, cqs, &request));
+        let mut context = rings.context(context(device, pd, cqs, srq, &request));
         // Never that of a process, which writes its SQ itself.
         if request.service == Service::Rc && device.limits().frmr != 0 {
             context.flags |= qp_flags::REGISTERS;
@@ -385,7 +405,7 @@ impl Qp {
                 Ok((qp, number.raw()))
             }
             Err(error) => {
-                let destroyed = device.destroy_reporting::<command::Qp>(&pass, number);
+                let destroyed = device.destroy_reporting::<command::Qp>(&pass, number, || ());
                 if destroyed.is_err() {
                     device.admin.leak(rings);
                 }
@@ -468,8 +488,7 @@ impl qp::Operations<Verbs> for Qp {
             Caller::Process(process, udata) => {
                 Self::of_process(process, pd, cqs, srq, request, events, udata)
             }
-            Caller::Ulp(_) if srq.is_some() => Err(EOPNOTSUPP),
-            Caller::Ulp(registered) => Self::of_ulp(registered, pd, cqs, request, events),
+            Caller::Ulp(registered) => Self::of_ulp(registered, pd, cqs, srq, request, events),
         }
     }
 
@@ -511,13 +530,24 @@ impl qp::Operations<Verbs> for Qp {
 
     fn destroy(self) {
         let device = self.owner.device();
-        let destroy = |pass: &Pass<'_>| device.destroy_reporting::<command::Qp>(pass, self.number);
+        let destroy = |pass: &Pass<'_>, then: &mut dyn FnMut()| {
+            device.destroy_reporting::<command::Qp>(pass, self.number, then)
+        };
         match &self.owner {
-            Owner::Process(process, place) => process.end(Kind::Qp, Some(*place), destroy),
+            Owner::Process(process, place) => {
+                process.end(Kind::Qp, Some(*place), |pass| destroy(pass, &mut || ()));
+            }
             Owner::Ulp(registered, queue) => {
-                // Before the command: once it has ended, another queue pair may have the index.
-                queue.leave();
-                ulp::end(registered, destroy);
+                let mut has_left = false;
+                let mut leave = || {
+                    queue.leave();
+                    has_left = true;
+                };
+                ulp::end(registered, |pass| destroy(pass, &mut leave));
+                // Without the device's word: no other queue pair has its index.
+                if !has_left {
+                    queue.leave();
+                }
                 ulp::leave(device, &**queue);
             }
         }

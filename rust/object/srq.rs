@@ -6,7 +6,9 @@ use super::{
     buffer::UserBuffer,
     file::{
         answered,
+        Owner,
         Process,
+        Registered,
         Verbs, //
     },
     memory::{
@@ -17,6 +19,10 @@ use super::{
     request::{
         depth,
         ring, //
+    },
+    ulp::{
+        self,
+        UlpSrq, //
     }, //
 };
 use crate::{
@@ -26,6 +32,7 @@ use crate::{
             SrqContext, //
         },
         entry::{
+            recv_stride,
             BLOCK_BYTES,
             MAX_STRIDE_SHIFT, //
         },
@@ -36,12 +43,17 @@ use crate::{
         },
         Number, //
     },
-    hw::command,
+    hw::{
+        command,
+        ring::Ring, //
+    },
     kernel::{
+        gate::Pass,
         rdma::{
             srq,
             Caller,
             Events,
+            RecvRequest,
             SrqChange,
             SrqEvent,
             SrqRequest,
@@ -62,9 +74,9 @@ use kernel::{
     }, //
 };
 
-/// A shared receive queue of a process; kernel ULPs have none.
+/// A shared receive queue: in the memory of a process, or a ring that a kernel ULP posts to.
 pub(crate) struct Srq {
-    process: Arc<Process>,
+    owner: Owner<Place, Arc<UlpSrq>>,
     pub(super) number: Number,
     /// SGEs of a receive, as requested.
     max_sge: u32,
@@ -72,18 +84,26 @@ pub(crate) struct Srq {
     max_wr: Atomic<u32>,
     /// Bytes of a slot of its ring.
     slot: u64,
-    place: Place,
 }
 
-impl srq::Operations<Verbs> for Srq {
-    // `EINVAL`: the memory does not hold what is requested, or that is beyond the limits.
-    fn create(
+impl Srq {
+    /// The ring that a kernel ULP posts to.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: a process posts.
+    #[inline]
+    pub(super) fn ulp(&self) -> Result<&Arc<UlpSrq>> {
+        Ok(self.owner.ulp()?.1)
+    }
+
+    fn of_process(
+        process: &Arc<Process>,
         pd: &Pd,
         request: SrqRequest,
         events: Events<SrqEvent>,
-        caller: Caller<'_, Verbs>,
+        udata: Udata<'_>,
     ) -> Result<(Self, u32)> {
-        let (process, udata) = caller.process()?;
         let (asked, reply): (qpair_ureq_create_srq, _) = udata.read(24)?;
         let device = &process.device;
         let limits = device.limits();
@@ -116,12 +136,11 @@ impl srq::Operations<Verbs> for Srq {
             |_, ring| ObjectMemory::Queue(ring),
         )?;
         let srq = Self {
-            process: process.clone(),
+            owner: Owner::Process(process.clone(), place),
             number,
             max_sge: request.max_sge,
             max_wr: Atomic::new(depth.entries()),
             slot,
-            place,
         };
         let answer = qpair_uresp_create_srq {
             number: number.raw(),
@@ -131,10 +150,81 @@ impl srq::Operations<Verbs> for Srq {
         Ok((srq, depth.entries()))
     }
 
+    fn of_ulp(
+        registered: &Registered,
+        pd: &Pd,
+        request: SrqRequest,
+        events: Events<SrqEvent>,
+    ) -> Result<(Self, u32)> {
+        let (device, max_sge) = (&registered.device, request.max_sge);
+        let limits = device.limits();
+        if max_sge > limits.recv_sges {
+            return Err(EINVAL);
+        }
+        let depth = depth(request.max_wr, limits.log_rq)?;
+        let stride = recv_stride(max_sge as usize).ok_or(EINVAL)?;
+        let slot = (BLOCK_BYTES as u64) << stride;
+        let pass = registered.enter()?;
+        let ring = Ring::new(&pass, (BLOCK_BYTES << stride) * depth.entries() as usize)?;
+        let create = command::Create::<command::Srq>(SrqContext {
+            pd: pd.number,
+            log_depth: depth.log2(),
+            stride,
+            buffer: ring.list(),
+            ..SrqContext::default()
+        });
+        let (number, ring) = device.create_reporting(&pass, create, ring, events)?;
+        let (function, lease) = (device.function.clone(), pass.lease());
+        let name = (number, registered.epoch);
+        let queue = UlpSrq::new(
+            function,
+            name,
+            ring.clone(),
+            (depth, stride),
+            max_sge,
+            lease,
+        );
+        match queue.and_then(|queue| device.clients.admit(queue)) {
+            Ok(queue) => {
+                let srq = Self {
+                    owner: Owner::Ulp(registered.clone(), queue),
+                    number,
+                    max_sge,
+                    max_wr: Atomic::new(depth.entries()),
+                    slot,
+                };
+                Ok((srq, depth.entries()))
+            }
+            Err(error) => {
+                let destroyed = device.destroy_reporting::<command::Srq>(&pass, number, || ());
+                if destroyed.is_err() {
+                    device.admin.leak(ring);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl srq::Operations<Verbs> for Srq {
+    // `EINVAL`: the memory does not hold what is requested, or that is beyond the limits.
+    fn create(
+        pd: &Pd,
+        request: SrqRequest,
+        events: Events<SrqEvent>,
+        caller: Caller<'_, Verbs>,
+    ) -> Result<(Self, u32)> {
+        match caller {
+            Caller::Process(process, udata) => {
+                Self::of_process(process, pd, request, events, udata)
+            }
+            Caller::Ulp(registered) => Self::of_ulp(registered, pd, request, events),
+        }
+    }
+
     // `EINVAL`: the limit is more than the depth; the memory does not hold so many receives, that
-    // is beyond the limits, or more are left.
-    fn modify(&self, change: SrqChange, udata: Udata<'_>) -> Result {
-        let (process, device) = (&self.process, &self.process.device);
+    // is beyond the limits, or more are left. `EOPNOTSUPP`: another ring, of a kernel ULP.
+    fn modify(&self, change: SrqChange, udata: Option<Udata<'_>>) -> Result {
         let mut modify = command::Modify::<command::Srq> {
             number: self.number,
             mask: 0,
@@ -146,10 +236,11 @@ impl srq::Operations<Verbs> for Srq {
         }
         let Some(max_wr) = change.max_wr else {
             // It has no answer of the driver.
-            let _reply = udata.without_request()?;
-            let pass = process.enter()?;
-            return device.admin.execute(&pass, modify);
+            let _reply = udata.map(Udata::without_request).transpose()?;
+            return self.owner.execute(modify);
         };
+        let (process, place) = self.owner.process()?;
+        let (device, udata) = (&process.device, udata.ok_or(EOPNOTSUPP)?);
         let (asked, _reply): (qpair_ureq_modify_srq, _) = udata.read(24)?;
         let limits = device.limits();
         if max_wr == 0 || max_wr > asked.depth || asked.reserved != 0 {
@@ -166,7 +257,7 @@ impl srq::Operations<Verbs> for Srq {
             modify.context.buffer = memory.list;
             let ((), before) = device.resize(&pass, modify, memory, |memory| {
                 self.max_wr.store(depth.entries(), Relaxed);
-                process.replace_ring(&pass, self.place, memory)
+                process.replace_ring(&pass, *place, memory)
             })?;
             before
         };
@@ -176,9 +267,8 @@ impl srq::Operations<Verbs> for Srq {
     }
 
     fn query(&self) -> Result<(SrqRequest, u32)> {
-        let pass = self.process.enter()?;
         let query = command::Query::<command::Srq>::new(self.number);
-        let now = self.process.device.admin.execute(&pass, query)?;
+        let now = self.owner.execute(query)?;
         let request = SrqRequest {
             max_wr: self.max_wr.load(Relaxed),
             max_sge: self.max_sge,
@@ -187,10 +277,20 @@ impl srq::Operations<Verbs> for Srq {
     }
 
     fn destroy(self) {
-        let process = &self.process;
-        process.end(Kind::Srq, Some(self.place), |pass| {
-            let device = &process.device;
-            device.destroy_reporting::<command::Srq>(pass, self.number)
-        });
+        let device = self.owner.device();
+        let destroy =
+            |pass: &Pass<'_>| device.destroy_reporting::<command::Srq>(pass, self.number, || ());
+        match &self.owner {
+            Owner::Process(process, place) => process.end(Kind::Srq, Some(*place), destroy),
+            Owner::Ulp(registered, queue) => {
+                ulp::end(registered, destroy);
+                ulp::leave(device, &**queue);
+            }
+        }
+    }
+
+    #[inline]
+    fn post_recv<'a>(&self, requests: impl Iterator<Item = Result<RecvRequest<'a>>>) -> Result {
+        self.ulp()?.post_recv(requests)
     }
 }

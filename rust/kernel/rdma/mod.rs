@@ -59,6 +59,7 @@ mod object;
 pub mod pd;
 mod port;
 pub mod qp;
+mod recv;
 pub mod srq;
 mod udata;
 
@@ -98,13 +99,15 @@ pub use self::{
         PortAttributes, //
     },
     qp::{
-        Piece,
         QpChange,
         QpRequest,
         QpState,
-        RecvRequest,
         SendRequest,
         Service, //
+    },
+    recv::{
+        Piece,
+        RecvRequest, //
     },
     srq::{
         SrqChange,

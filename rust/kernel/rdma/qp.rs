@@ -5,11 +5,7 @@
 mod attributes;
 mod post;
 
-pub use self::post::{
-    Piece,
-    RecvRequest,
-    SendRequest, //
-};
+pub use self::post::SendRequest;
 
 use self::attributes::Kept;
 use super::{
@@ -29,6 +25,7 @@ use super::{
     },
     pd::CorePd,
     port::Gid,
+    recv::RecvRequest,
     srq::CoreSrq,
     udata::Udata,
     Driver, //

@@ -15,6 +15,10 @@ use super::{
         Ops, //
     },
     pd::CorePd,
+    recv::{
+        self,
+        RecvRequest, //
+    },
     udata::Udata,
     Driver, //
 };
@@ -38,7 +42,8 @@ pub struct SrqChange {
     pub max_wr: Option<u32>,
 }
 
-/// A shared receive queue. Operations run in process context, and may sleep.
+/// A shared receive queue. Operations run in process context and may sleep, except
+/// [`Self::post_recv`].
 pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// Creates it. Returns also how many receives it holds.
     fn create(
@@ -48,14 +53,23 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
         caller: Caller<'_, T>,
     ) -> Result<(Self, u32)>;
 
-    /// Changes it, all or nothing. May be called concurrently for one queue.
-    fn modify(&self, change: SrqChange, udata: Udata<'_>) -> Result;
+    /// Changes it, all or nothing; that of a kernel ULP without `udata`. May be called concurrently
+    /// for one queue.
+    fn modify(&self, change: SrqChange, udata: Option<Udata<'_>>) -> Result;
 
     /// What it is, and the limit; 0 if that has had its event.
     fn query(&self) -> Result<(SrqRequest, u32)>;
 
     /// Destroys it. On return the device no longer accesses its memory, or the driver keeps that.
     fn destroy(self);
+
+    /// Posts receives of a kernel ULP, until one is refused or an error. Any context.
+    ///
+    /// # Errors
+    ///
+    /// Of the first that is not posted: `EINVAL`, `ENOMEM` if the queue is full. `EOPNOTSUPP`: it is
+    /// of a process, which posts itself.
+    fn post_recv<'a>(&self, requests: impl Iterator<Item = Result<RecvRequest<'a>>>) -> Result;
 }
 
 pub(super) type CoreSrq<T> = CoreObject<bindings::ib_srq, (Events<SrqEvent>, <T as Driver>::Srq)>;
@@ -66,6 +80,7 @@ impl<T: Driver> Ops<T> {
         modify_srq: Some(Self::modify_srq),
         query_srq: Some(Self::query_srq),
         destroy_srq: Some(Self::destroy_srq),
+        post_srq_recv: Some(Self::post_srq_recv),
         size_ib_srq: CoreSrq::<T>::SIZE,
         ..Self::NONE
     };
@@ -115,20 +130,21 @@ impl<T: Driver> Ops<T> {
             ib_srq_attr_mask_IB_SRQ_MAX_WR as MAX_WR, //
         };
 
-        if udata.is_null() || mask & !(LIMIT | MAX_WR) != 0 {
+        if mask & !(LIMIT | MAX_WR) != 0 {
             return EOPNOTSUPP.to_errno();
         }
         if mask == 0 {
             return 0;
         }
-        // SAFETY: Called by the core, with a queue of this driver and its attributes.
+        // SAFETY: Called by the core, with a queue of this driver, its attributes, and the command, if
+        // there is one.
         errno(unsafe {
             let (_, part) = CoreSrq::<T>::get(srq);
             let change = SrqChange {
                 limit: (mask & LIMIT != 0).then_some((*attr).srq_limit),
                 max_wr: (mask & MAX_WR != 0).then_some((*attr).max_wr),
             };
-            part.modify(change, Udata::new(udata))
+            part.modify(change, Udata::of(udata))
         })
     }
 
@@ -162,5 +178,20 @@ impl<T: Driver> Ops<T> {
         events.cut();
         part.destroy();
         0
+    }
+
+    /// # Safety
+    ///
+    /// Called by a kernel ULP.
+    unsafe extern "C" fn post_srq_recv(
+        srq: *mut bindings::ib_srq,
+        wr: *const bindings::ib_recv_wr,
+        bad: *mut *const bindings::ib_recv_wr,
+    ) -> c_int {
+        // SAFETY: A queue of this driver, and a list of receives.
+        unsafe {
+            let (_, part) = CoreSrq::<T>::get(srq);
+            recv::post(wr, bad, |list| part.post_recv(list))
+        }
     }
 }

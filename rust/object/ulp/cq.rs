@@ -6,7 +6,10 @@ use super::pending::Request;
 use crate::{
     abi::{
         doorbell,
-        entry::Cqe,
+        entry::{
+            cqe_flags,
+            Cqe, //
+        },
         status::Status,
         Number, //
     },
@@ -212,6 +215,21 @@ impl<Q: Completes> UlpCq<Q> {
     pub(crate) fn remove(&self, number: Number) {
         let removed = self.inner.lock().qps.remove(number);
         drop(removed);
+    }
+
+    /// Shows `look` the unread completions of receives of a queue pair that is destroyed. Interrupts
+    /// are off for as long as the ring is deep, if its ULP reads none of them.
+    pub(super) fn each_recv(&self, number: Number, mut look: impl FnMut(&Cqe)) {
+        let inner = self.inner.lock();
+        let Some(consumer) = &inner.consumer else {
+            return;
+        };
+        consumer.visit(|words, _| {
+            let cqe = Cqe::decode(words);
+            if cqe.qp == number && cqe.flags & cqe_flags::RECV != 0 {
+                look(&cqe);
+            }
+        });
     }
 
     /// The count of taken entries at which all before `past` are taken. `None`: it is reached.

@@ -2,15 +2,18 @@
 
 //! What kernel ULPs post and poll themselves, in any context.
 //!
-//! A [`UlpCq`], a [`UlpQp`] and a [`Frmr`] have a spinlock each, in this order. What is posted is
-//! kept in memory of the kernel. Of a completion the device says which request it is, status and
-//! detail, the bytes, the immediate data or the key that a peer has invalidated, the sender of a
-//! datagram, and whether a WRITE has taken the receive. [`queue::pending`](crate::queue::pending)
-//! bounds what it may say.
+//! A [`UlpCq`], a [`UlpQp`], and a [`UlpSrq`] or a [`Frmr`] have a spinlock each, in this order. What
+//! is posted is kept in memory of the kernel. Of a completion the device says which request it is,
+//! status and detail, the bytes, the immediate data or the key that a peer has invalidated, the sender
+//! of a datagram, and whether a WRITE has taken the receive.
+//! [`queue::pending`](crate::queue::pending) bounds what it may say, and of an SRQ
+//! [`queue::receives`](crate::queue::receives).
 //!
 //! When the device is lost, [`cut`](Client::cut) ends all access to it. Once it is quiet,
 //! [`flush`](Client::flush) completes what is posted, and what is posted from then on, as flushed: its
 //! user may free the memory then. So a ULP that drains its queues comes to an end, and not too early.
+//! The receives of an SRQ are not flushed: they complete at queue pairs, none of which takes one any
+//! more. Each queue pair of an SRQ reports that, as when it goes to ERROR.
 //!
 //! A ULP sizes its CQs. One that is too small is overrun, as that of a process. So a send completes
 //! only if its ULP asked for that, or it failed. Slots are freed by these completions, which cover
@@ -26,6 +29,7 @@ mod cq;
 mod mr;
 mod pending;
 mod qp;
+mod srq;
 
 pub(super) use self::{
     cq::{
@@ -36,7 +40,8 @@ pub(super) use self::{
     qp::{
         UlpQp,
         UlpShape, //
-    }, //
+    },
+    srq::UlpSrq, //
 };
 
 use super::file::Registered;

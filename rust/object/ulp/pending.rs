@@ -6,7 +6,8 @@ use crate::{
     abi::{
         entry::{
             cqe_flags,
-            Cqe, //
+            Cqe,
+            Sge, //
         },
         status::Status, //
     },
@@ -14,16 +15,19 @@ use crate::{
         Completed,
         Events,
         Operation,
-        QpEvent, //
-        WorkCompletion,
-    }, //
+        Piece,
+        QpEvent,
+        RecvRequest,
+        WorkCompletion, //
+    },
     queue::{
         index::Index,
         pending::{
             self,
             Memory, //
-        }, //
-    },
+        },
+        producer::Refused, //
+    }, //
 };
 use kernel::prelude::*;
 
@@ -81,6 +85,20 @@ impl Request {
         signal: false,
     };
 
+    /// A receive, as its queue pair has it: of a datagram if `datagrams`.
+    pub(super) fn receive(recv: Recv, datagrams: bool) -> Self {
+        let Recv { id, bytes } = recv;
+        let memory = match datagrams {
+            true => Memory::Datagram(bytes),
+            false => Memory::Message(bytes),
+        };
+        Self {
+            id,
+            what: Posted::Receive(memory),
+            signal: true,
+        }
+    }
+
     /// What a completion of it says, of the queue pair `qp`.
     pub(super) fn completed<'a>(&self, cqe: &Cqe, qp: &'a Events<QpEvent>) -> WorkCompletion<'a> {
         let (what, bytes, status) = self.what.completed(cqe);
@@ -98,6 +116,43 @@ impl Request {
             from: (succeeded && is_datagram).then_some(cqe.src),
             qp,
         }
+    }
+}
+
+/// A receive that is posted, to a queue pair or to an SRQ.
+#[derive(Clone, Copy)]
+pub(super) struct Recv {
+    /// Its ULP's own: `wr_id`.
+    id: u64,
+    /// Of its memory.
+    bytes: u64,
+}
+
+impl Recv {
+    /// As it is requested.
+    pub(super) fn new(request: &RecvRequest<'_>) -> Self {
+        let bytes = request.pieces.iter().map(|piece| u64::from(piece.bytes));
+        Self {
+            id: request.id,
+            bytes: bytes.fold(0, u64::saturating_add),
+        }
+    }
+}
+
+/// A piece, as the device has it.
+pub(super) fn sge(piece: Piece) -> Sge {
+    Sge {
+        addr: piece.addr,
+        bytes: piece.bytes,
+        lkey: piece.lkey,
+    }
+}
+
+/// The errno of a post that is refused.
+pub(super) fn refused(refused: Refused) -> Error {
+    match refused {
+        Refused::Full => ENOMEM,
+        Refused::TooLarge => EINVAL,
     }
 }
 

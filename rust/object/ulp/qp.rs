@@ -14,10 +14,14 @@ use super::{
     },
     pending::{
         none,
+        refused,
+        sge,
         Pending,
         Posted,
+        Recv,
         Request, //
-    }, //
+    },
+    srq::UlpSrq, //
 };
 use crate::{
     abi::{
@@ -29,7 +33,6 @@ use crate::{
             Cqe,
             RegWqe,
             SendWqe,
-            Sge,
             UdWqe, //
         },
         Number, //
@@ -51,7 +54,6 @@ use crate::{
         rdma::{
             Events,
             Operation,
-            Piece,
             QpEvent,
             RecvRequest,
             SendRequest, //
@@ -68,10 +70,10 @@ use crate::{
             RingId, //
         },
         index::Index,
-        pending::Memory,
-        producer::Refused, //
+        receives::Completer, //
     }, //
 };
+use core::mem::replace;
 use kernel::{
     fmt,
     new_mutex,
@@ -92,7 +94,9 @@ pub(crate) struct UlpShape {
     pub(crate) max_send_wr: u32,
     /// SGEs of a send.
     pub(crate) max_send_sge: u32,
-    /// SGEs of a receive.
+    /// The SRQ whose receives it completes, in place of an RQ.
+    pub(crate) srq: Option<Arc<UlpSrq>>,
+    /// SGEs of a receive of its RQ.
     pub(crate) max_recv_sge: u32,
     /// Whether it is one of UD.
     pub(crate) datagrams: bool,
@@ -106,10 +110,15 @@ struct QpInner {
     /// `None` once the device is lost.
     lease: Option<Lease>,
     sends: Pending,
+    /// Those of its RQ.
     recvs: Pending,
+    /// Of an SRQ.
+    completer: Completer,
+    /// It has reported its last receive for a device that is lost.
+    has_ended: bool,
     /// It is in a state in which sends may be posted.
     is_ready: bool,
-    /// It is in a state in which receives may be posted.
+    /// It is in a state in which receives may be posted to its RQ.
     takes_recvs: bool,
 }
 
@@ -159,6 +168,8 @@ impl UlpQp {
             lease: Some(lease),
             sends: none(shape.max_send_wr)?,
             recvs: none(shape.sizes.entries().1)?,
+            completer: Completer::new(recv_cq.ring),
+            has_ended: false,
             is_ready: false,
             takes_recvs: false,
         };
@@ -193,8 +204,14 @@ impl UlpQp {
         Ok(())
     }
 
-    /// Removes it from its CQs: none of its completions is taken from now on.
+    /// The device has destroyed it: removes it from its CQs. None of its completions is taken from
+    /// now on. Those that are there free the places of their receives in an SRQ.
     pub(crate) fn leave(&self) {
+        if let Some(srq) = &self.shape.srq {
+            self.recv_cq.each_recv(self.number, |cqe| {
+                let _gone = srq.take(cqe);
+            });
+        }
         self.send_cq.remove(self.number);
         self.recv_cq.remove(self.number);
     }
@@ -202,7 +219,7 @@ impl UlpQp {
     /// What may be posted in its state from now on.
     pub(crate) fn permit(&self, takes_recvs: bool, is_ready: bool) {
         let mut inner = self.inner.lock();
-        inner.takes_recvs = takes_recvs;
+        inner.takes_recvs = takes_recvs && self.shape.srq.is_none();
         inner.is_ready = is_ready;
     }
 
@@ -220,6 +237,7 @@ impl UlpQp {
             let mut inner = self.inner.lock();
             inner.sends.reset(old_sends);
             inner.recvs.reset(old_recvs);
+            inner.completer.reset(old_recvs);
             inner.pair.take()
         };
         // With the lock released, which keeps interrupts off: the rings may be large.
@@ -269,17 +287,7 @@ impl UlpQp {
         if inner.recvs.is_full() {
             return Err(ENOMEM);
         }
-        let bytes = asked.pieces.iter().map(|piece| u64::from(piece.bytes));
-        let bytes = bytes.fold(0, u64::saturating_add);
-        let memory = match self.shape.datagrams {
-            true => Memory::Datagram(bytes),
-            false => Memory::Message(bytes),
-        };
-        let request = Request {
-            id: asked.id,
-            what: Posted::Receive(memory),
-            signal: true,
-        };
+        let request = Request::receive(Recv::new(asked), self.shape.datagrams);
         let past = match inner.live() {
             Some(pair) => {
                 let posted = pair.post_recv(0, asked.pieces.iter().map(sge), request.id);
@@ -358,12 +366,17 @@ impl UlpQp {
 impl Completes for UlpQp {
     fn complete(&self, cqe: &Cqe, seen: Seen<Cq>, taken: u64) -> Option<Request> {
         let index = Index::new(cqe.index);
+        let is_recv = cqe.flags & cqe_flags::RECV != 0;
         let mut inner = self.inner.lock();
+        if let (true, Some(srq)) = (is_recv, &self.shape.srq) {
+            let recv = inner.completer.complete(seen, taken, || srq.take(cqe))?;
+            return Some(Request::receive(recv, self.shape.datagrams));
+        }
         let QpInner {
             pair, sends, recvs, ..
         } = &mut *inner;
         let pair = pair.as_mut()?;
-        if cqe.flags & cqe_flags::RECV != 0 {
+        if is_recv {
             recvs.complete(pair.rq.as_mut()?, index, seen, taken)
         } else {
             sends.complete(&mut pair.sq, index, seen, taken)
@@ -407,6 +420,14 @@ impl Client for UlpQp {
         drop(lease);
     }
 
+    /// One on an SRQ takes no receive any more, which `ib_drain_qp()` waits for.
+    fn flush(&self) {
+        let had_ended = replace(&mut self.inner.lock().has_ended, true);
+        if self.shape.srq.is_some() && !had_ended {
+            self.events.raise(QpEvent::LastReceive);
+        }
+    }
+
     fn unmap(&self) {
         let _taking = self.taking.lock();
         let pair = self.inner.lock().pair.take();
@@ -433,23 +454,6 @@ fn widened<const N: usize>(head: [u64; N]) -> ([u64; WORDS], usize) {
         *word = value;
     }
     (words, N)
-}
-
-/// The errno of a post that is refused.
-fn refused(refused: Refused) -> Error {
-    match refused {
-        Refused::Full => ENOMEM,
-        Refused::TooLarge => EINVAL,
-    }
-}
-
-/// A piece, as the device has it.
-fn sge(piece: Piece) -> Sge {
-    Sge {
-        addr: piece.addr,
-        bytes: piece.bytes,
-        lkey: piece.lkey,
-    }
 }
 
 /// The words of a send before its SGEs, and their number; without blocks, SGEs and signaling.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Work requests of kernel ULPs.
+//! Work requests of kernel ULPs for a queue pair.
 
 use super::{
     super::{
@@ -15,6 +15,10 @@ use super::{
             errno,
             Ops, //
         },
+        recv::{
+            self,
+            Pieces, //
+        },
         Driver, //
     },
     CoreQp, //
@@ -22,54 +26,6 @@ use super::{
 };
 use core::iter;
 use kernel::prelude::*;
-
-/// A piece of memory of a work request.
-#[derive(Clone, Copy, Debug)]
-pub struct Piece {
-    /// Its DMA address, or that in the region of the key.
-    pub addr: u64,
-    /// Its length in bytes.
-    pub bytes: u32,
-    /// The key of the region that has it.
-    pub lkey: u32,
-}
-
-/// The pieces of a work request.
-#[derive(Clone, Copy)]
-pub struct Pieces<'a>(&'a [bindings::ib_sge]);
-
-impl<'a> Pieces<'a> {
-    /// # Safety
-    ///
-    /// `list` has `count` pieces for `'a`.
-    unsafe fn new(list: *const bindings::ib_sge, count: c_int) -> Result<Self> {
-        let count = usize::try_from(count).map_err(|_| EINVAL)?;
-        if count == 0 {
-            return Ok(Self(&[]));
-        }
-        if list.is_null() {
-            return Err(EINVAL);
-        }
-        // SAFETY: By the caller's promise.
-        Ok(Self(unsafe { core::slice::from_raw_parts(list, count) }))
-    }
-
-    /// The number of SGEs.
-    #[inline]
-    pub fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    /// The SGEs in their order.
-    #[inline]
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = Piece> + 'a {
-        self.0.iter().map(|sge| Piece {
-            addr: sge.addr,
-            bytes: sge.length,
-            lkey: sge.lkey,
-        })
-    }
-}
 
 /// The destination of a datagram.
 #[derive(Clone, Copy, Debug)]
@@ -120,15 +76,6 @@ pub struct SendRequest<'a, T: Driver> {
     pub operands: (u64, u64),
     /// Where a datagram goes; `None` of RC and UC.
     pub to: Option<Destination>,
-    /// The local memory, in the order of the message.
-    pub pieces: Pieces<'a>,
-}
-
-/// A request of a receive queue.
-#[derive(Clone, Copy)]
-pub struct RecvRequest<'a> {
-    /// The ULP's own: `wr_id`.
-    pub id: u64,
     /// The local memory, in the order of the message.
     pub pieces: Pieces<'a>,
 }
@@ -236,19 +183,6 @@ unsafe fn send_request<'a, T: Driver>(
     }
 }
 
-/// # Safety
-///
-/// `wr` is a receive of a list.
-unsafe fn recv_request(wr: &bindings::ib_recv_wr) -> Result<RecvRequest<'_>> {
-    // SAFETY: By the caller's promise its list of pieces is valid.
-    unsafe {
-        Ok(RecvRequest {
-            id: *wr.__bindgen_anon_1.wr_id.as_ref(),
-            pieces: Pieces::new(wr.sg_list, wr.num_sge)?,
-        })
-    }
-}
-
 impl<T: Driver> Ops<T> {
     /// # Safety
     ///
@@ -291,16 +225,7 @@ impl<T: Driver> Ops<T> {
         // SAFETY: As above.
         unsafe {
             let (_, _, part) = CoreQp::<T>::get(qp);
-            let mut last = wr;
-            let list = iter::successors(wr.as_ref(), |wr| wr.next.as_ref());
-            let posted = part.post_recv(list.map(|wr| {
-                last = wr;
-                recv_request(wr)
-            }));
-            if posted.is_err() {
-                *bad = last;
-            }
-            errno(posted)
+            recv::post(wr, bad, |list| part.post_recv(list))
         }
     }
 }

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Receives that kernel ULPs post to a queue pair or to an SRQ.
+
+use super::{
+    bindings,
+    object::errno, //
+};
+use kernel::prelude::*;
+
+/// A piece of memory of a work request.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// Its DMA address, or that in the region of the key.
+    pub addr: u64,
+    /// Its length in bytes.
+    pub bytes: u32,
+    /// The key of the region that has it.
+    pub lkey: u32,
+}
+
+/// The pieces of a work request.
+#[derive(Clone, Copy)]
+pub struct Pieces<'a>(&'a [bindings::ib_sge]);
+
+impl<'a> Pieces<'a> {
+    /// # Safety
+    ///
+    /// `list` has `count` pieces for `'a`.
+    pub(super) unsafe fn new(list: *const bindings::ib_sge, count: c_int) -> Result<Self> {
+        let count = usize::try_from(count).map_err(|_| EINVAL)?;
+        if count == 0 {
+            return Ok(Self(&[]));
+        }
+        if list.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: By the caller's promise.
+        Ok(Self(unsafe { core::slice::from_raw_parts(list, count) }))
+    }
+
+    /// The number of SGEs.
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The SGEs in their order.
+    #[inline]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Piece> + 'a {
+        self.0.iter().map(|sge| Piece {
+            addr: sge.addr,
+            bytes: sge.length,
+            lkey: sge.lkey,
+        })
+    }
+}
+
+/// A request of a receive queue, or of an SRQ.
+#[derive(Clone, Copy)]
+pub struct RecvRequest<'a> {
+    /// The ULP's own: `wr_id`.
+    pub id: u64,
+    /// The local memory, in the order of the message.
+    pub pieces: Pieces<'a>,
+}
+
+/// The receives of a list.
+///
+/// # Invariants
+///
+/// `next` is the rest of a list that lives for `'a`.
+pub(super) struct Receives<'a> {
+    next: Option<&'a bindings::ib_recv_wr>,
+    /// The one that was taken last.
+    last: *const bindings::ib_recv_wr,
+}
+
+impl<'a> Iterator for Receives<'a> {
+    type Item = Result<RecvRequest<'a>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let wr = self.next?;
+        self.last = wr;
+        // SAFETY: By the type invariant, the next one and the list of pieces are valid.
+        Some(unsafe {
+            // INVARIANT: The rest of the same list.
+            self.next = wr.next.as_ref();
+            Pieces::new(wr.sg_list, wr.num_sge).map(|pieces| RecvRequest {
+                id: *wr.__bindgen_anon_1.wr_id.as_ref(),
+                pieces,
+            })
+        })
+    }
+}
+
+/// Posts a list by `post`. If that fails, `bad` gets the receive that was not posted.
+///
+/// # Safety
+///
+/// `wr` is a list of receives, which lives for `'a`, and `bad` a place for one of them.
+#[inline]
+pub(super) unsafe fn post<'a>(
+    wr: *const bindings::ib_recv_wr,
+    bad: *mut *const bindings::ib_recv_wr,
+    post: impl FnOnce(&mut Receives<'a>) -> Result,
+) -> c_int {
+    // SAFETY: By the caller's promise.
+    unsafe {
+        // INVARIANT: As above.
+        let mut list = Receives {
+            next: wr.as_ref(),
+            last: wr,
+        };
+        let posted = post(&mut list);
+        if posted.is_err() {
+            *bad = list.last;
+        }
+        errno(posted)
+    }
+}

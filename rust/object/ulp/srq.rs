@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Shared receive queues of kernel ULPs.
+
+use super::pending::{
+    refused,
+    sge,
+    Recv, //
+};
+use crate::{
+    abi::{
+        doorbell,
+        entry::Cqe,
+        Number, //
+    },
+    hw::{
+        function::Function,
+        qp::post_recv,
+        ring::Ring, //
+    },
+    kernel::{
+        gate::Lease,
+        rdma::RecvRequest, //
+    },
+    life::client::Client,
+    queue::{
+        credit::RingId,
+        index::{
+            Depth,
+            Index, //
+        },
+        receives::{
+            Place,
+            Receives, //
+        },
+        shared::Shared, //
+    }, //
+};
+use kernel::{
+    fmt,
+    new_mutex,
+    new_spinlock_irq,
+    prelude::*,
+    sync::{
+        Arc,
+        Mutex,
+        SpinLockIrq, //
+    },
+    warn_on, //
+};
+
+struct SrqInner {
+    /// `None` once the device does not use its memory any more.
+    ring: Option<Shared<Ring>>,
+    /// `None` once the device is lost.
+    lease: Option<Lease>,
+    recvs: Receives<KVVec<Place<Recv>>>,
+}
+
+/// A shared receive queue that a kernel ULP posts to.
+#[pin_data]
+pub(crate) struct UlpSrq {
+    function: Arc<Function>,
+    number: Number,
+    /// A receive takes `64 << stride` bytes of the ring.
+    stride: u8,
+    /// SGEs of a receive.
+    max_sge: u32,
+    #[pin]
+    inner: SpinLockIrq<SrqInner>,
+    /// Held while its ring is taken: a shutdown frees what is kept after it has unmapped.
+    #[pin]
+    taking: Mutex<()>,
+}
+
+impl UlpSrq {
+    /// The driver's side of SRQ `number`, created in `ring` in `epoch`. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn new(
+        function: Arc<Function>,
+        (number, epoch): (Number, u32),
+        ring: Ring,
+        (depth, stride): (Depth, u8),
+        max_sge: u32,
+        lease: Lease,
+    ) -> Result<Arc<Self>> {
+        let (id, entries) = (RingId::new(number.raw(), epoch), depth.entries());
+        let ring = Shared::new(id, ring, depth, stride, entries).map_err(|_| EINVAL)?;
+        let mut places = KVVec::new();
+        places.resize(entries as usize, Place::Free(0), GFP_KERNEL)?;
+        let inner = SrqInner {
+            ring: Some(ring),
+            lease: Some(lease),
+            recvs: Receives::new(places),
+        };
+        Arc::pin_init(
+            pin_init!(Self {
+                function,
+                number,
+                stride,
+                max_sge,
+                inner <- new_spinlock_irq!(inner, "UlpSrq::inner"),
+                taking <- new_mutex!((), "UlpSrq::taking"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Writes a receive into the ring. One that is posted to a lost device stays its ULP's.
+    fn put(&self, inner: &mut SrqInner, request: &RecvRequest<'_>) -> Result {
+        if request.pieces.count() > self.max_sge as usize {
+            return Err(EINVAL);
+        }
+        let SrqInner {
+            ring: Some(ring),
+            lease: Some(_),
+            recvs,
+        } = inner
+        else {
+            return Ok(());
+        };
+        let place = recvs.next().ok_or(ENOMEM)?;
+        let posted = post_recv(
+            ring.producer(),
+            (self.number, self.stride),
+            place.into(),
+            request.pieces.iter().map(sge),
+            request.id,
+        );
+        recvs.push(posted.map_err(refused)?, Recv::new(request));
+        Ok(())
+    }
+
+    /// Posts receives, until one is refused or an error. Any context.
+    ///
+    /// # Errors
+    ///
+    /// Of the first that is not posted: `EINVAL`, `ENOMEM` if the queue is full.
+    pub(crate) fn post_recv<'a>(
+        &self,
+        mut requests: impl Iterator<Item = Result<RecvRequest<'a>>>,
+    ) -> Result {
+        let mut inner = self.inner.lock();
+        let posted = requests.try_for_each(|request| self.put(&mut inner, &request?));
+        let SrqInner { ring, lease, .. } = &mut *inner;
+        if let (Some(ring), Some(lease)) = (ring, lease) {
+            let doorbells = self.function.doorbells(lease.dev());
+            ring.ring(|tail| doorbells.ring(doorbell::SRQ, self.number, tail.get()));
+        }
+        posted
+    }
+
+    /// Takes the receive of a completion. Under the locks of the CQ and the queue pair.
+    pub(super) fn take(&self, cqe: &Cqe) -> Option<Recv> {
+        let mut inner = self.inner.lock();
+        let SrqInner { ring, recvs, .. } = &mut *inner;
+        recvs.take(ring.as_mut()?, cqe.wr_id, Index::new(cqe.index))
+    }
+}
+
+impl Client for UlpSrq {
+    fn cut(&self) {
+        let lease = self.inner.lock().lease.take();
+        drop(lease);
+    }
+
+    fn unmap(&self) {
+        let _taking = self.taking.lock();
+        let ring = self.inner.lock().ring.take();
+        warn_on!(ring.is_some_and(|ring| ring.audit(0).is_err()));
+    }
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let recvs = {
+            let inner = self.inner.lock();
+            inner.ring.as_ref().map_or(0, Shared::in_flight)
+        };
+        writeln!(f, "srq {} recvs {recvs}", self.number)
+    }
+}
