@@ -1376,8 +1376,12 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_COUNTER_RETRIES		27
 /* waits for a receive of a peer */
 #define QPAIR_HW_COUNTER_RNR_RETRIES		28
+/* FRMRs registered */
+#define QPAIR_HW_COUNTER_REGISTRATIONS		29
+/* FRMRs and windows invalidated by a request */
+#define QPAIR_HW_COUNTER_INVALIDATIONS		30
 /* How many there are. */
-#define QPAIR_HW_COUNTERS			29
+#define QPAIR_HW_COUNTERS			31
 
 /* What is written to a doorbell. */
 #define QPAIR_HW_DOORBELL(number, index) \

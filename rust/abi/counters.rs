@@ -79,6 +79,8 @@ counters! {
     Atomics = "atomics", "atomics performed";
     Retries = "retries", "waits for a peer that did not answer";
     RnrRetries = "rnr-retries", "waits for a receive of a peer";
+    Registrations = "registrations", "FRMRs registered";
+    Invalidations = "invalidations", "FRMRs and windows invalidated by a request";
 }
 
 /// Bytes of the array that `QUERY DEVICE` writes.

@@ -254,7 +254,14 @@ impl<H: Host> DataPath<H> {
             _ => Ok(()),
         };
         match done {
-            Ok(()) => self.complete_send(sender.qp, wqe, message.past, 0, Ok(())),
+            Ok(()) => {
+                match wqe.opcode {
+                    opcode::REG_MR => self.core.bus.count(Counter::Registrations),
+                    opcode::LOCAL_INV => self.core.bus.count(Counter::Invalidations),
+                    _ => {}
+                }
+                self.complete_send(sender.qp, wqe, message.past, 0, Ok(()))
+            }
             Err(detail) => {
                 let refusal = Refusal::Sender(Status::WindowBind, detail);
                 self.refuse(sender, words, message.past, refusal)
@@ -273,6 +280,7 @@ impl<H: Host> DataPath<H> {
             None => (self.windows).invalidate(regions, (sender.peer, pd), wqe.imm),
         };
         let Err(detail) = done else {
+            self.core.bus.count(Counter::Invalidations);
             return Ok(());
         };
         self.count_stale(detail, wqe);

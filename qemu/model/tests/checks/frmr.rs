@@ -4,6 +4,7 @@
 use super::checks;
 use crate::harness::*;
 use qpair_abi::command::*;
+use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode as work;
 use qpair_abi::entry::*;
 use qpair_abi::status::AdminError;
@@ -223,6 +224,11 @@ impl Case {
         Self { p, frmr, key, at }
     }
 
+    /// Registrations and invalidations that the device has counted.
+    fn counts(&self) -> [u64; 2] {
+        [Counter::Registrations, Counter::Invalidations].map(|which| self.p.m.f.counter(which))
+    }
+
     /// Checks that the FRMR is what it was.
     fn unchanged(&mut self, before: &FrmrContext) {
         assert_eq!(self.p.m.query_frmr(self.frmr), *before);
@@ -252,7 +258,10 @@ fn registers(state: State, named: Named) {
         access: access::REMOTE_READ.into(),
         ..wqe
     };
+    let [registered, invalidated] = case.counts();
     let got = case.p.register(wqe);
+    let counts = [registered + u64::from(got == DONE), invalidated];
+    assert_eq!(case.counts(), counts);
     let expected = match named {
         Named::Key | Named::OtherTag if state != State::Registered => DONE,
         Named::Key | Named::OtherTag => bind_error(Detail::State),
@@ -286,7 +295,10 @@ pub(super) fn ended(before: &FrmrContext) -> FrmrContext {
 fn invalidates(state: State, named: Named) {
     let mut case = Case::new(state, named);
     let before = case.p.m.query_frmr(case.frmr);
+    let [registered, invalidated] = case.counts();
     let got = case.p.invalidate(case.key);
+    let counts = [registered, invalidated + u64::from(got == DONE)];
+    assert_eq!(case.counts(), counts);
     let expected = match named {
         Named::Key => DONE,
         Named::Foreign => bind_error(Detail::Domain),
@@ -304,7 +316,10 @@ fn invalidates(state: State, named: Named) {
 fn is_invalidated_by_peer(state: State, named: Named) {
     let mut case = Case::new(state, named);
     let before = case.p.m.query_frmr(case.frmr);
+    let [registered, invalidated] = case.counts();
     let [sent, got] = case.p.send_inv(case.key);
+    let counts = [registered, invalidated + u64::from(got == DONE)];
+    assert_eq!(case.counts(), counts);
     let expected = match named {
         Named::Key if state == State::Registered => DONE,
         Named::Key | Named::Window => (Status::LocalAccess, Detail::State),
