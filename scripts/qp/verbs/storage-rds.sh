@@ -4,25 +4,34 @@
 # RDS: messages between two sockets, and memory of one that the other writes and
 # reads.
 
+idle=''
+connections() { objects | sed 's/.*\( qp .*\) mr .*/\1/'; }
+is_idle() { [ "$(connections)" = "$idle" ]; }
+
 start() {
 	load rds_rdma
+	idle=$(connections)
 	# The first message connects.
 	rds-transfer "$address" 1 0 >"$said" 2>&1 || fail "does not connect"
 }
 
-# A connection ends with the device or the module. The exit of the module flushes
-# rds_wq, but a connection is shut down in a workqueue of its own
-# (rds_conn_path_drop()), so that its receives are left, and warned of. Removing
-# the device waits for them.
+# RDS shuts connections down in workqueues of their own, and waits for them neither
+# when its module is unloaded nor when the device goes (rds_ib_unregister_client(),
+# rds_ib_remove_one()): the kernel warns of what they still have. So a write with an
+# invalid key ends them before; without the address none is made again. soft-RoCE
+# delivers nothing without it.
 stop() {
-	driver=/sys/bus/pci/drivers/qpair
 	[ -n "$loaded" ] || { before=''; return; }
-	case $device in
-	qpair0) name=$(readlink $sys/device) name=${name##*/}; echo "$name" >$driver/unbind ;;
-	rxe0) before=''; rdma link del rxe0 ;;
-	esac
+	if [ $device = rxe0 ]; then
+		before=''
+		rdma link del rxe0
+	elif [ -n "$idle" ] && ! { rds-transfer "$address" disconnect $ip addr del "$address/24" dev dummy0 >"$said" 2>&1 && until_it 60 is_idle; }; then
+		cat "$said" >&2
+		status=1 loaded='' before=''
+		return
+	fi
 	until_it 10 is_unloaded rds_rdma
-	[ $device = rxe0 ] || echo "$name" >$driver/bind
+	[ $device = rxe0 ] || $ip addr replace "$address/24" dev dummy0
 }
 
 transfer() { rds-transfer "$address" 300 8 || fail "rds-transfer, status $?"; }
