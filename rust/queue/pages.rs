@@ -89,10 +89,10 @@ impl PageList {
         Ok(index as usize)
     }
 
-    /// Gives the device the buffer list of `bytes` bytes, of which the first is in the first page, as
-    /// far in it as `addr` is in its page. `table` is the DMA address of the table. `None`: the pages
-    /// do not hold that, or need a table that is gone.
-    pub fn list(&mut self, table: Option<u64>, addr: u64, bytes: u64) -> Option<BufferList> {
+    /// The buffer list of `bytes` bytes, of which the first is in the first page, as far in it as
+    /// `addr` is in its page. `table` is the DMA address of the table. `None`: the pages do not hold
+    /// that, or need a table that is gone.
+    pub fn list(&self, table: Option<u64>, addr: u64, bytes: u64) -> Option<BufferList> {
         let offset = addr & page_mask(self.shift);
         if bytes == 0 || offset.checked_add(bytes)? > self.bytes() {
             return None;
@@ -105,7 +105,6 @@ impl PageList {
             });
         }
         let root = table?.checked_add(u64::from(self.base()) * 8)?;
-        self.given = true;
         Some(BufferList {
             root,
             bytes,
@@ -114,5 +113,10 @@ impl PageList {
             page_shift: self.shift,
             levels: 1,
         })
+    }
+
+    /// The device was given the list. If that is a table, the next pages go to the other half.
+    pub fn give(&mut self) {
+        self.given = !self.is_block;
     }
 }

@@ -90,17 +90,24 @@ impl Frmr {
         })
     }
 
-    /// The pages that were mapped last, as the memory of `bytes` bytes from `addr` on. Any context.
+    /// Posts the pages that were mapped last, as the memory of `bytes` bytes from `addr` on, by
+    /// `post`. If that fails, the device has the pages that it had before. Any context.
     ///
     /// # Errors
     ///
     /// `EINVAL`: the pages do not hold that, or the table is gone. A queue pair that would still
-    /// post it is flushed before that.
-    pub(super) fn list(&self, addr: u64, bytes: u64) -> Result<BufferList> {
+    /// post it is flushed before that. Those of `post`.
+    pub(super) fn give<R>(
+        &self,
+        (addr, bytes): (u64, u64),
+        post: impl FnOnce(BufferList) -> Result<R>,
+    ) -> Result<R> {
         let mut inner = self.inner.lock();
         let FrmrInner { pages, table } = &mut *inner;
         let table = table.as_ref().map(Ring::address);
-        pages.list(table, addr, bytes).ok_or(EINVAL)
+        let posted = post(pages.list(table, addr, bytes).ok_or(EINVAL)?)?;
+        pages.give();
+        Ok(posted)
     }
 }
 

@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     abi::{
+        command::BufferList,
         entry::{
             cqe_flags,
             opcode,
@@ -265,13 +266,20 @@ impl UlpQp {
         let (past, signal) = match inner.live() {
             Some(pair) => {
                 let signal = request.signaled || self.shape.signal_all;
-                let (words, used) = head(request)?;
-                let (head, sges) = (
-                    words.get(..used).ok_or(EINVAL)?,
-                    request.pieces.iter().map(sge),
-                );
-                let posted = pair.post_send(head, sges, signal, id);
-                (posted.map_err(refused)?, signal)
+                let mut post = |buffer| {
+                    let (words, used) = head(request, buffer)?;
+                    let head = words.get(..used).ok_or(EINVAL)?;
+                    let posted = pair.post_send(head, request.pieces.iter().map(sge), signal, id);
+                    posted.map_err(refused)
+                };
+                let past = match &request.registration {
+                    Some(register) => {
+                        let region = register.region.registered_by(register.key)?;
+                        region.give((register.addr, register.bytes), post)?
+                    }
+                    None => post(BufferList::default())?,
+                };
+                (past, signal)
             }
             None => (Index::ZERO, true),
         };
@@ -456,13 +464,13 @@ fn widened<const N: usize>(head: [u64; N]) -> ([u64; WORDS], usize) {
     (words, N)
 }
 
-/// The words of a send before its SGEs, and their number; without blocks, SGEs and signaling.
+/// The words of a send before its SGEs, and their number; without blocks, SGEs and signaling. A
+/// registration is of `buffer`.
 ///
 /// # Errors
 ///
-/// Of a registration: `EINVAL` if its key is not the region's, or the pages do not hold what is
-/// registered; `EOPNOTSUPP` for a right that does not exist.
-fn head(request: &SendRequest<'_, Verbs>) -> Result<([u64; WORDS], usize)> {
+/// `EOPNOTSUPP`: a right that does not exist.
+fn head(request: &SendRequest<'_, Verbs>, buffer: BufferList) -> Result<([u64; WORDS], usize)> {
     let opcode = match (request.operation, request.imm) {
         (Operation::Send, None) if request.invalidate.is_some() => opcode::SEND_INV,
         (Operation::Send, None) => opcode::SEND,
@@ -496,10 +504,7 @@ fn head(request: &SendRequest<'_, Verbs>) -> Result<([u64; WORDS], usize)> {
             access: rights(register.access)?.into(),
             addr: register.addr,
             key: register.key,
-            buffer: register
-                .region
-                .registered_by(register.key)?
-                .list(register.addr, register.bytes)?,
+            buffer,
             ..RegWqe::default()
         };
         widened(head.encode())

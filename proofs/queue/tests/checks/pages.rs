@@ -98,7 +98,7 @@ fn no_more_is_registered_than_was_mapped() {
     holds(2000, (pages(), any::<u64>()), |((shift, pages), addr)| {
         let offset = addr & ((1 << shift) - 1);
         let mapped = ((pages.len() as u64) << shift) - offset;
-        let mut list = filled(shift, &pages);
+        let list = filled(shift, &pages);
         assert!(list.list(Some(TABLE), addr, mapped).is_some());
         for bytes in [0, mapped + 1, u64::MAX] {
             assert_eq!(
@@ -134,24 +134,33 @@ fn a_table_that_the_device_has_is_not_written() {
     let mut list = PageList::new(MOST);
     let mut last = None;
     for round in 0..5 {
-        // A list that the device never gets does not count.
-        for given in [false, true] {
+        // Neither a list that is not posted counts, nor one whose post fails.
+        for (is_listed, is_given) in [(false, false), (true, false), (true, true)] {
             list.begin(12);
             let indices = [0x5000, 0x9000].map(|page| list.push(page).unwrap() as u64);
             assert!(indices.iter().all(|&index| index < u64::from(2 * MOST)));
             assert!(Some(indices) != last, "round {round}");
-            if given {
-                let given = list.list(Some(TABLE), 0, 0x2000).unwrap();
-                assert_eq!((given.levels, given.root), (1, TABLE + indices[0] * 8));
+            if is_listed {
+                let listed = list.list(Some(TABLE), 0, 0x2000).unwrap();
+                assert_eq!((listed.levels, listed.root), (1, TABLE + indices[0] * 8));
+            }
+            if is_given {
+                list.give();
                 last = Some(indices);
             }
+        }
+        // A block is not in the table.
+        if round % 2 == 0 {
+            list.begin(12);
+            assert!(list.push(0x5000).is_ok());
+            list.give();
         }
     }
     assert_eq!(PageList::table_bytes(MOST), 2 * MOST as usize * 8);
 }
 
 fn pages_whose_table_is_gone() {
-    let mut scattered = filled(12, &[0x5000, 0x9000]);
+    let scattered = filled(12, &[0x5000, 0x9000]);
     assert_eq!(scattered.list(None, 0, 1), None);
     assert!(filled(12, &[0x5000, 0x6000]).list(None, 0, 1).is_some());
 }
