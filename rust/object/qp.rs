@@ -264,6 +264,8 @@ fn shape(device: &Device, request: &QpRequest, srq: Option<&Srq>) -> Result<UlpS
         max_recv_sge: request.max_recv_sge,
         datagrams,
         signal_all: request.signal_all,
+        // Never that of a process, which writes its SQ itself.
+        registers: request.service == Service::Rc && limits.frmr != 0,
     })
 }
 
@@ -386,8 +388,7 @@ impl Qp {
         let pass = registered.enter()?;
         let rings = QpRings::new(&pass, shape.sizes)?;
         let mut context = rings.context(context(device, pd, cqs, srq, &request));
-        // Never that of a process, which writes its SQ itself.
-        if request.service == Service::Rc && device.limits().frmr != 0 {
+        if shape.registers {
             context.flags |= qp_flags::REGISTERS;
         }
         let create = command::Create::<command::Qp>(context);

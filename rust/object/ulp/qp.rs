@@ -103,6 +103,18 @@ pub(crate) struct UlpShape {
     pub(crate) datagrams: bool,
     /// Whether all sends complete.
     pub(crate) signal_all: bool,
+    /// Whether the device registers memory for it, and ends registrations.
+    pub(crate) registers: bool,
+}
+
+impl UlpShape {
+    /// Whether it has such sends, of so many SGEs, with an address or without.
+    fn admits(&self, operation: Operation, sges: usize, has_address: bool) -> bool {
+        let is_of_memory = matches!(operation, Operation::Register | Operation::Invalidate);
+        sges <= self.max_send_sge as usize
+            && has_address == self.datagrams
+            && (self.registers || !is_of_memory)
+    }
 }
 
 struct QpInner {
@@ -253,10 +265,8 @@ impl UlpQp {
 
     /// Writes a send into its ring.
     fn put_send(&self, inner: &mut QpInner, request: &SendRequest<'_, Verbs>) -> Result {
-        if !inner.is_ready || request.pieces.count() > self.shape.max_send_sge as usize {
-            return Err(EINVAL);
-        }
-        if request.to.is_some() != self.shape.datagrams {
+        let (sges, has_address) = (request.pieces.count(), request.to.is_some());
+        if !inner.is_ready || !self.shape.admits(request.operation, sges, has_address) {
             return Err(EINVAL);
         }
         if inner.sends.is_full() {
@@ -551,4 +561,41 @@ fn head(request: &SendRequest<'_, Verbs>, buffer: BufferList) -> Result<([u64; W
         };
         widened(head.encode())
     })
+}
+
+#[kernel::macros::kunit_tests(qpair_ulp_qp)]
+mod tests {
+    use super::*;
+    use crate::queue::index::Depth;
+
+    fn shape(datagrams: bool, registers: bool) -> UlpShape {
+        UlpShape {
+            sizes: Sizes {
+                sq: Depth::new(8).unwrap(),
+                rq: None,
+            },
+            max_send_wr: 8,
+            max_send_sge: 2,
+            srq: None,
+            max_recv_sge: 0,
+            datagrams,
+            signal_all: false,
+            registers,
+        }
+    }
+
+    #[test]
+    fn a_send_that_its_queue_pair_does_not_have_is_refused() {
+        let (rc, uc, ud) = (shape(false, true), shape(false, false), shape(true, false));
+        for operation in [Operation::Register, Operation::Invalidate] {
+            assert!(rc.admits(operation, 0, false));
+            assert!(!uc.admits(operation, 0, false));
+            assert!(!ud.admits(operation, 0, true));
+        }
+        assert!(uc.admits(Operation::Write, 2, false));
+        assert!(!uc.admits(Operation::Write, 3, false));
+        assert!(ud.admits(Operation::Send, 2, true));
+        assert!(!ud.admits(Operation::Send, 2, false));
+        assert!(!rc.admits(Operation::Send, 2, true));
+    }
 }
