@@ -85,7 +85,7 @@ def parse(argv):
     add("--qmp", type=pathlib.Path, metavar="SOCK", help="the socket of QEMU's monitor")
     add("--gdb", action="store_true", help="wait for a debugger on port 1234")
     add("--trace", action="append", default=[], metavar="PATTERN", help="QEMU trace points, to stderr")
-    add("--append", action="append", default=[], metavar="ARGS", help="kernel parameters")
+    add("--append", action="append", default=[], metavar="ARGS", help="kernel parameters, also those of a module that is loaded: --append ib_core.force_mr=1")
     add("--qemu-opt", action="append", default=[], metavar="WORDS", help="additional words of QEMU's command line")
     add("--load", action="append", default=[], metavar="NAME", help="load a module of the kernel, and what it needs")
     add("--timeout", type=float, metavar="S", help="timeout in seconds (300; none with --shell or --gdb)")
@@ -145,6 +145,13 @@ def has_disk(args):
     return any("virtio-blk" in words for words in args.qemu_opt)
 
 
+def options(file, parameters):
+    """The options of a module that are among parameters of the kernel, as modprobe finds them."""
+    name = file.removesuffix(".ko").replace("-", "_")
+    words = (word.partition(".") for text in parameters for word in text.split())
+    return [option for module, _, option in words if option and module.replace("-", "_") == name]
+
+
 def make_initramfs(args, kernel):
     files, ours = {}, []
     # Another guest may be about to build the same.
@@ -161,7 +168,7 @@ def make_initramfs(args, kernel):
     modules, lacking = initramfs.modules(kernel, [*initramfs.ALWAYS, *(name for these, needed in names if needed for name in these)])
     files.update(lacking)
     settings = {
-        "modules": shlex.quote(" ".join(modules)),
+        "modules": shlex.quote(" ".join(",".join([name, *options(name, args.append)]) for name in modules)),
         "programs": verbs.SERIAL if args.verbs else "",
         "ours": shlex.quote(" ".join(path.stem for path in ours)),
         "share": shlex.quote(str(args.share or "")),

@@ -45,8 +45,10 @@ fail() {
 	finish "failed $1"
 }
 
-for file in $modules; do
-	insmod "/modules/$file" || fail "insmod $file"
+# Each is a file and the options of the module.
+for module in $modules; do
+	# shellcheck disable=SC2086 # words
+	(IFS=,; insmod /modules/$module) || fail "insmod $module"
 done
 
 # The ports get their names a little after insmod has returned.

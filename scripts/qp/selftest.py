@@ -455,6 +455,12 @@ pub use crate::cq::Cq;
         text = "kernel/a/one.ko.xz: kernel/b/two.ko.xz kernel/c/three.ko\nkernel/b/two.ko.xz:\nkernel/d/other.ko: kernel/b/two.ko.xz\n"
         self.assertEqual(initramfs.dependencies(text, {"one.ko", "two.ko"}), "one.ko: two.ko three.ko\ntwo.ko: \n")
 
+    def test_a_module_has_its_options_from_the_parameters_of_the_kernel(self):
+        parameters = ["quiet ib_core.force_mr=1", "ib-core.send_queue_size=9 ib_core ib_cm.x=1"]
+        self.assertEqual(guest.options("ib_core.ko", parameters), ["force_mr=1", "send_queue_size=9"])
+        self.assertEqual(guest.options("ib-core.ko", parameters[:1]), ["force_mr=1"])
+        self.assertEqual(guest.options("core.ko", parameters), [])
+
 
 class Ends(unittest.TestCase):
     """A process ends with the process that started it."""
