@@ -37,11 +37,12 @@ is_away() { [ "$(state)" != live ]; }
 is_settled() { case $(state) in live | gone) ;; *) false ;; esac; }
 
 start() {
-	load brd nvmet_rdma nvme_rdma
+	load brd "nvmet_rdma${srq:+ use_srq=1}" nvme_rdma
 	mount_configfs
 	export_disk
 	connect || fail "does not connect"
 	expect "no disk" is_connected
+	[ -z "$srq" ] || objects | grep -q ' srq [1-9]' || fail "the target has no SRQ"
 }
 
 stop() {
