@@ -40,6 +40,8 @@ APIC, APIC_VECTOR = 0xFEE00000, 0x51
 GENERAL = 21
 REMOTE_OPERATION = 11
 LOCAL_WRITE, REMOTE_WRITE = 1, 2
+# Of a request: signaled and of one block; one SGE.
+BLOCK, SGE = 1 << 8 | 1 << 16, 1 << 24
 
 
 class Driver(Function):
@@ -158,16 +160,17 @@ class Writer(Driver):
 
     QUEUE, ENTRIES, PAYLOAD = 0x150000, 0x160000, 0x170000
     BYTES = 0x2000
-    written = 0
+    FLAGS = 0
+    posted_sends = 0
 
     def connect(self):
         create, modify = 1, 2
         cq, qp, mr, pd = 2, 3, 4, 5
-        domain = self.command(pd, create)
+        self.domain = domain = self.command(pd, create)
         entries = [self.ENTRIES, 32 << LOG, 0]
         self.cq = self.command(cq, create, context=[LOG << 48, 0, *entries, 0, 0, 0])
         queue = [self.QUEUE, 64 << LOG, 0]
-        context = [domain, self.cq | self.cq << 32, LOG << 32, 0, REMOTE_WRITE << 32, 0, 0, 0, *queue, *queue, 0, 0]
+        context = [domain, self.cq | self.cq << 32, LOG << 32, 0, REMOTE_WRITE << 32, 0, 0, self.FLAGS << 16, *queue, *queue, 0, 0]
         self.qp = self.command(qp, create, context=context)
         region = [self.PAYLOAD, self.BYTES, 0]
         access = LOCAL_WRITE | REMOTE_WRITE
@@ -176,16 +179,19 @@ class Writer(Driver):
             mask = 3 if peer else 1
             self.command(qp, modify, self.qp, mask, [state << 56, 0, 0, peer, *[0] * 12])
 
-    def write(self, source, target, size):
-        """WRITEs the bytes at one offset to another; returns the status."""
-        m, write = self.machine, 3
-        wqe = [write | 1 << 8 | 1 << 16 | 1 << 24, 0, target, self.key, source, size | self.key << 32, 0, 0]
-        m.store(self.QUEUE + self.shift + 64 * self.written, wqe)
-        index, self.written = self.written, self.written + 1
-        self.doorbell(BELL["SQ"], self.written << 32 | self.qp)
+    def send(self, wqe):
+        """Posts a request of one block; returns its status."""
+        m = self.machine
+        m.store(self.QUEUE + self.shift + 64 * self.posted_sends, wqe)
+        index, self.posted_sends = self.posted_sends, self.posted_sends + 1
+        self.doorbell(BELL["SQ"], self.posted_sends << 32 | self.qp)
         entry = self.ENTRIES + self.shift + 32 * index
         self.until(lambda: m.words(entry, 4)[3] >> 63)
         return status(m.words(entry, 4))
+
+    def write(self, source, target, size, key=None):
+        """WRITEs the bytes at one offset to another, or to an address of another key; returns the status."""
+        return self.send([3 | BLOCK | SGE, 0, target, key or self.key, source, size | self.key << 32, 0, 0])
 
     def write_page(self, word):
         """WRITEs a word to the second page; returns the status, and the word read back."""
@@ -194,6 +200,27 @@ class Writer(Driver):
 
     def second_page(self, shift):
         return self.machine.words(self.PAYLOAD + 0x1000 + shift, 1)[0]
+
+
+class Registrar(Writer):
+    """A writer that registers an FRMR, with a table of its pages."""
+
+    FLAGS = 2
+    TABLE = 0x180000
+
+    def connect(self):
+        super().connect()
+        number = self.command(11, 1, context=[self.domain, *[0] * 7])
+        self.frmr = 1 << 30 | number >> 16 << 24 | (number & 0xFFFF) << 8
+
+    def reg_mr(self, tag, pages):
+        """Registers so many pages at address 0; returns the status."""
+        access = LOCAL_WRITE | REMOTE_WRITE
+        return self.send([13 | BLOCK | access << 32, 1, 0, self.frmr | tag, self.TABLE, pages << 12, (1 << 8 | 12) << 32, 0])
+
+    def local_inv(self, tag):
+        """Ends the registration; returns the status."""
+        return self.send([9 | BLOCK, 2, 0, self.frmr | tag, 0, 0, 0, 0])
 
 
 def device(options="", slot=4, **more):

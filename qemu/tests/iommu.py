@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """DMA with an IOMMU in front of the device: cases of device.py."""
 
-from driver import CQ, EQ, FATAL, QEMU, REG, REMOTE_OPERATION, RESET, Driver, Writer, device
+from driver import CQ, EQ, FATAL, QEMU, REG, REMOTE_OPERATION, RESET, Driver, Registrar, Writer, device
 from machine import Iommu, Machine
 
 
@@ -60,6 +60,43 @@ def payload_goes_where_the_iommu_says():
         assert f.second_page(0) == 3
 
 
+def tables_are_where_the_iommu_says():
+    """The table of an FRMR is read through the IOMMU, anew for each registration."""
+    with Machine(*QEMU, "-device", "intel-iommu", *device()) as m:
+        f = Registrar(m, 4)
+        f.up()
+        f.connect()
+        iommu = Iommu(m)
+        iommu.on(devfn=4 << 3, iova=EQ, shift=0x1000000)
+        f.shift = 0x1000000
+        for ring in (EQ, f.ENTRIES):
+            m.line("memset", ring + f.shift, 0x2000, 0)
+        # One table for each registration, and one at the bare address.
+        targets = {f.TABLE: 0x1E0000, f.TABLE + f.shift: 0x190000, f.TABLE + f.shift + 0x1000: 0x1A0000}
+        for table, page in targets.items():
+            m.store(table, [page, page + 0x1000])
+        for page in targets.values():
+            m.line("memset", page + f.shift, 0x2000, 0)
+
+        def second_words():
+            return [m.words(page + 0x1000 + f.shift, 1)[0] for page in targets.values()]
+
+        for tag, words in ((1, [0, 1, 0]), (2, [0, 1, 2])):
+            iommu.map(f.TABLE, f.TABLE + f.shift + 0x1000 * (tag - 1))
+            m.store(f.PAYLOAD + f.shift, [tag])
+            assert f.reg_mr(tag, 2) == 0
+            assert f.write(0, 0x1000, 8, f.frmr | tag) == 0
+            assert second_words() == words, f"{second_words()} by tag {tag}"
+            assert f.local_inv(tag) == 0
+
+        iommu.map(f.TABLE, None)
+        assert f.reg_mr(3, 2) == 0, "the table was read early"
+        assert m.get("dma-faults") == 0
+        assert f.write(0, 0x1000, 8, f.frmr | 3) == REMOTE_OPERATION
+        assert m.get("dma-faults") == 1
+        assert second_words() == [0, 1, 2]
+
+
 def a_large_message_takes_few_rounds():
     """An iteration of the event loop moves the payload of several turns, also with an IOMMU."""
     turn = 1 << 16
@@ -84,5 +121,6 @@ def a_large_message_takes_few_rounds():
 TESTS = [
     behind_an_iommu_nothing_is_kept,
     payload_goes_where_the_iommu_says,
+    tables_are_where_the_iommu_says,
     a_large_message_takes_few_rounds,
 ]
