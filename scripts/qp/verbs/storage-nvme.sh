@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck shell=sh disable=SC2086,SC2154 # variables of `storage`, which sources this
+# shellcheck shell=sh disable=SC2034,SC2086,SC2154 # variables of `storage`, which sources this
 #
 # NVMe over RDMA, of a disk in memory. Events, under I/O:
 #	fault	a WRITE of the target fails
+#	hostile	a process guesses keys, at both sides, and registers
 #	reset	of the function
 #	unbind	of the driver, which is bound again
 #	remove	of the function by sysfs, and a rescan
@@ -10,6 +11,7 @@
 # Linux's host either reconnects, and no I/O fails, or, without its device, has
 # deleted its controller; then this connects again.
 
+events="fault hostile reset unbind remove unplug"
 disk=/dev/ram0 remote=/dev/nvme0n1
 nvmet=$config/nvmet
 subsystem=$nvmet/subsystems/memory port=$nvmet/ports/1
@@ -58,41 +60,27 @@ transfer() {
 	same $remote $disk
 }
 
-requests() { counter send_wqes; }
-is_loaded() { [ "$(requests)" -gt $((started + 400)) ]; }
-is_gone() { [ ! -d $sys ]; }
 faults() { qmp qom-set path=/machine/peripheral/$device property=faults "value=$1" >"$said" || fail "no fault points"; }
-disturb_device() {
-	pci=$(readlink -f $sys/device)
-	case $what in
-	fault) faults fail=rem-access,opcode=write,nth=5; expect "no error recovery" is_away; faults '' ;;
-	unplug)
-		qmp device_del id=$device >"$said" || fail "QEMU does not unplug it"
-		expect "the device stays" is_gone
-		until_it 10 qmp device_add driver=qpair id=$device bus=port0 "mac=$(cat /sys/class/net/dummy0/address)" >"$said" 2>&1 ||
-			fail "QEMU does not plug it in"
-		;;
-	*) lose "$pci" "$what" || fail "refused" ;;
-	esac
-}
 event() {
 	what=$1
-	started=$(requests)
-	fio_on $remote --name=load --ioengine=libaio --iodepth=16 --bsrange=4k-64k --size=8m --time_based --runtime=600 --loops=1000 --verify_backlog=64
-	expect "no load" is_loaded
-	disturb_device
-	expect "the device does not come back" is_up
+	load_disk $remote
+	case $what in
+	fault) faults fail=rem-access,opcode=write,nth=5; expect "no error recovery" is_away; faults '' ;;
+	hostile) hostile $device $address 4420 || fail "status $?" ;;
+	*) disturb_device ;;
+	esac
 	# What the device has lost shows within a second.
 	sleep 2
 	expect "the controller neither reconnects nor goes" is_settled
 	if [ "$(state)" = gone ]; then
-		[ "$what" != fault ] || fail "the controller is gone"
+		case $what in fault | hostile) fail "the controller is gone" ;; esac
 		end="the controller is deleted; connected again"
 		wait $fio
 		expect "does not connect again" connect
 		expect "no disk" is_connected
 	else
 		end="the controller has reconnected, and no I/O has failed"
+		[ $what != hostile ] || end="the controller is still connected"
 		started=$(requests)
 		expect "no load afterwards" is_loaded
 		kill -TERM $fio
@@ -100,9 +88,9 @@ event() {
 		grep -q ' err= 0:' "$said" || fail "fio fails"
 	fi
 	fio=''
-	! grep '^verify:' "$said" || fail "other bytes than those that were written"
+	expect_same_bytes
 	echo "$what: $end"
 	any_size $remote
 	same $remote $disk
-	[ "$(counter dma_faults)$(counter violations)" = 00 ] || fail "DMA faults or violations"
+	expect_no_faults
 }
