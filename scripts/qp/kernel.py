@@ -6,7 +6,8 @@ stock   Debian's newest amd64 image in the supported range, unmodified. Its
         the source package of the same version, with the configuration and the
         symbol versions of the header package.
 test    the newest supported series from source: small, with KUnit.
-debug   the same with every detector that sees Rust, built with LLVM.
+debug   the same with every detector that sees Rust, built with LLVM, and Linux's users of fast
+        registration as modules.
 
 No patch version is fixed here, since the archive changes within weeks. The version that was found
 is printed, and kept until `--update`.
@@ -213,7 +214,13 @@ def build_own(name, folder):
     base.step(f"building the {name} kernel {version}", ["nice", *make, "bzImage", "modules"])
     (folder / "vmlinuz").unlink(missing_ok=True)
     (folder / "vmlinuz").symlink_to(tree / "arch/x86/boot/bzImage")
-    (folder / "release").write_text((tree / "include/config/kernel.release").read_text().strip())
+    release = (tree / "include/config/kernel.release").read_text().strip()
+    if "m" in asked.values():
+        place = folder / "installed"
+        base.step("installing the modules", [*make, f"INSTALL_MOD_PATH={place}", "modules_install"])
+        (folder / "modules").unlink(missing_ok=True)
+        (folder / "modules").symlink_to(place / "lib/modules" / release)
+    (folder / "release").write_text(release)
 
 
 def own_make(name):
