@@ -22,6 +22,7 @@ PACKAGES = (
     "iproute2",
     "libfabric-bin",
     "netpipe-openmpi",
+    "open-iscsi",
     "openmpi-bin",
     "perftest",
     "python3",
@@ -48,7 +49,7 @@ MODULES = ["virtio_blk", "squashfs", "ib_umad", "rdma_ucm", "rdma_rxe", "dummy"]
 
 # The modules that modprobe finds, for the script `storage`: Linux's users of fast registration.
 ON_DEMAND = (
-    "brd", "ib_srp", "ib_srpt", "nfsd", "nfsv4", "nvme_rdma", "nvmet_rdma", "rds_rdma", "rpcrdma", "sd_mod",
+    "brd", "ib_iser", "ib_isert", "ib_srp", "ib_srpt", "nfsd", "nfsv4", "nvme_rdma", "nvmet_rdma", "rds_rdma", "rpcrdma", "sd_mod",
 )  # fmt: skip
 
 # A kernel without modules needs them built in: their symbols in its configuration.
