@@ -119,7 +119,7 @@ impl mr::Operations<Verbs> for Mr {
         request: MrRequest,
         process: &Arc<Process>,
         udata: Udata<'_>,
-    ) -> Result<(Self, u32, u32)> {
+    ) -> Result<(Self, u32)> {
         let reply = udata.without_request()?;
         let device = &process.device;
         process.fits(request.bytes)?;
@@ -149,7 +149,7 @@ impl mr::Operations<Verbs> for Mr {
         // If its process has guessed the key and bound windows to it, it is abandoned.
         let undo = |mr: Self| drop(mr::Operations::deregister(mr));
         let mr = answered(Self { owner, number }, reply.write(&()), undo)?;
-        Ok((mr, number.raw(), number.raw()))
+        Ok((mr, number.raw()))
     }
 
     fn all_memory(pd: &Pd, access: u32) -> Result<(Self, u32)> {

@@ -134,13 +134,13 @@ impl<T: Driver> Scatterlist<'_, T> {
 /// A memory region of a process; all memory, or one that work requests register, for a kernel ULP.
 #[vtable]
 pub trait Operations<T: Driver>: Sized + Send + Sync {
-    /// Registers memory of a process. Returns also its local and remote key.
+    /// Registers memory of a process. Returns also its key, local and remote.
     fn register(
         pd: &T::Pd,
         request: MrRequest,
         context: &T::Context,
         udata: Udata<'_>,
-    ) -> Result<(Self, u32, u32)>;
+    ) -> Result<(Self, u32)>;
 
     /// Registers all memory that the device can access, by DMA addresses, for a kernel ULP. Returns
     /// also its key.
@@ -191,21 +191,21 @@ impl<T: Driver> Ops<T> {
         ..Self::NONE
     };
 
-    /// The core's structure of a region that `register` makes, with its keys; the core has it until it
+    /// The core's structure of a region that `register` makes, with its key; the core has it until it
     /// calls `dereg_mr`.
     fn region(
-        register: impl FnOnce() -> Result<(T::Mr, u32, u32)>,
+        register: impl FnOnce() -> Result<(T::Mr, u32)>,
         flags: kernel::alloc::Flags,
     ) -> *mut bindings::ib_mr {
         let made = KBox::<CoreMr<T>>::new_uninit(flags).map_err(Error::from);
         let made = made.and_then(|mut mr| {
-            let (part, lkey, rkey) = register()?;
+            let (part, key) = register()?;
             let raw: *mut bindings::ib_mr = mr.as_mut_ptr().cast();
             // SAFETY: The structure that was just allocated begins with the core's.
             unsafe {
                 raw.write(Default::default());
-                (*raw).lkey = lkey;
-                (*raw).rkey = rkey;
+                (*raw).lkey = key;
+                (*raw).rkey = key;
                 CoreMr::<T>::put(raw, (Atomic::new(ptr::null_mut()), part));
             }
             Ok(KBox::into_raw(mr).cast())
@@ -254,12 +254,8 @@ impl<T: Driver> Ops<T> {
     ) -> *mut bindings::ib_mr {
         // SAFETY: Called by the core, with a domain of the kernel.
         let pd = unsafe { CorePd::<T>::get(pd) };
-        let register = || {
-            // CAST: A set of bits.
-            let (part, key) = T::Mr::all_memory(pd, access as u32)?;
-            Ok((part, key, key))
-        };
-        Self::region(register, GFP_KERNEL)
+        // CAST: A set of bits.
+        Self::region(|| T::Mr::all_memory(pd, access as u32), GFP_KERNEL)
     }
 
     /// # Safety
@@ -275,11 +271,7 @@ impl<T: Driver> Ops<T> {
         }
         // SAFETY: Called by the core, with a domain of the kernel.
         let pd = unsafe { CorePd::<T>::get(pd) };
-        let make = || {
-            let (part, key) = T::Mr::fast(pd, pages)?;
-            Ok((part, key, key))
-        };
-        Self::region(make, GFP_KERNEL)
+        Self::region(|| T::Mr::fast(pd, pages), GFP_KERNEL)
     }
 
     /// # Safety
