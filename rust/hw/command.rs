@@ -126,6 +126,8 @@ pub(crate) trait Object {
     const KIND: u8;
     /// What creates and describes it.
     type Context: Payload + Copy;
+    /// The reply of MODIFY.
+    type Modified: From<Results>;
     /// The reply of DESTROY.
     type Ended: From<Results>;
 }
@@ -161,34 +163,44 @@ impl From<Results> for CqEnded {
     }
 }
 
+impl From<Results> for Switch {
+    fn from(Results([end, begin, _]): Results) -> Self {
+        Self {
+            end: Index::new(end),
+            begin: Index::new(begin),
+        }
+    }
+}
+
 /// No entry of the object remains in a ring.
 impl From<Results> for () {
     fn from(_: Results) -> Self {}
 }
 
 macro_rules! objects {
-    ($($(#[$doc:meta])* $name:ident: $kind:ident, $context:ty, $ended:ty;)*) => { $(
+    ($($(#[$doc:meta])* $name:ident: $kind:ident, $context:ty, $modified:ty, $ended:ty;)*) => { $(
         $(#[$doc])*
         pub(crate) enum $name {}
         impl Object for $name {
             const KIND: u8 = kind::$kind;
             type Context = $context;
+            type Modified = $modified;
             type Ended = $ended;
         }
     )* };
 }
 objects! {
-    Eq: EQ, EqContext, ();
-    Cq: CQ, CqContext, CqEnded;
-    Qp: QP, QpContext, Ended;
+    Eq: EQ, EqContext, (), ();
+    Cq: CQ, CqContext, Switch, CqEnded;
+    Qp: QP, QpContext, Ended, Ended;
     /// Memory region; its number is its key.
-    Mr: MR, MrContext, ();
-    Mw: MW, MwContext, ();
+    Mr: MR, MrContext, (), ();
+    Mw: MW, MwContext, (), ();
     /// Fast registration memory region.
-    Frmr: FRMR, FrmrContext, ();
-    Pd: PD, (), ();
+    Frmr: FRMR, FrmrContext, (), ();
+    Pd: PD, (), (), ();
     /// Shared receive queue. The driver reads EQ 0 itself, which may have an event of it.
-    Srq: SRQ, SrqContext, ();
+    Srq: SRQ, SrqContext, (), ();
 }
 
 /// Creates an object. The reply is its number.
@@ -211,7 +223,7 @@ impl<O: Object> Command for Create<O> {
 pub(crate) struct Modify<O: Object> {
     /// The device's number of the object.
     pub(crate) number: Number,
-    /// The attributes that change: `qp_mask`, `mr_mask`, `srq_mask`.
+    /// The attributes that change: `qp_mask`, `mr_mask`, `srq_mask`; of a CQ 0, depth and ring.
     pub(crate) mask: u32,
     /// The new values of these attributes.
     pub(crate) context: O::Context,
@@ -221,7 +233,7 @@ impl<O: Object> Command for Modify<O> {
     const OPCODE: u8 = opcode(O::KIND, verb::MODIFY);
     type Input = O::Context;
     type Output = ();
-    type Reply = O::Ended;
+    type Reply = O::Modified;
     fn number(&self) -> Number {
         self.number
     }
@@ -231,35 +243,8 @@ impl<O: Object> Command for Modify<O> {
     fn input(&self) -> O::Context {
         self.context
     }
-    fn reply(results: Results, (): ()) -> O::Ended {
+    fn reply(results: Results, (): ()) -> O::Modified {
         results.into()
-    }
-}
-
-/// Makes a CQ go on in another ring. The reply says from where on.
-pub(crate) struct Resize {
-    /// The device's number of the CQ.
-    pub(crate) number: Number,
-    /// Depth and ring; the rest is ignored.
-    pub(crate) context: CqContext,
-}
-
-impl Command for Resize {
-    const OPCODE: u8 = opcode(kind::CQ, verb::MODIFY);
-    type Input = CqContext;
-    type Output = ();
-    type Reply = Switch;
-    fn number(&self) -> Number {
-        self.number
-    }
-    fn input(&self) -> CqContext {
-        self.context
-    }
-    fn reply(Results([end, begin, _]): Results, (): ()) -> Switch {
-        Switch {
-            end: Index::new(end),
-            begin: Index::new(begin),
-        }
     }
 }
 
@@ -348,36 +333,27 @@ impl Command for SetGid {
     fn reply(_: Results, (): ()) {}
 }
 
-macro_rules! of_group {
-    ($($(#[$doc:meta])* $name:ident: $verb:ident;)*) => { $(
-        $(#[$doc])*
-        pub(crate) struct $name {
-            /// The queue pair, of UD.
-            pub(crate) number: Number,
-            /// The GID of the multicast group.
-            pub(crate) gid: GidContext,
-        }
-
-        impl Command for $name {
-            const OPCODE: u8 = opcode(kind::QP, verb::$verb);
-            type Input = GidContext;
-            type Output = ();
-            type Reply = ();
-            fn number(&self) -> Number {
-                self.number
-            }
-            fn input(&self) -> GidContext {
-                self.gid
-            }
-            fn reply(_: Results, (): ()) {}
-        }
-    )* };
+/// Changes the membership of a queue pair in a group: `verb::ATTACH` makes it a member, `verb::DETACH`
+/// ends that.
+pub(crate) struct Member<const VERB: u8> {
+    /// The queue pair, of UD.
+    pub(crate) number: Number,
+    /// The GID of the multicast group.
+    pub(crate) gid: GidContext,
 }
-of_group! {
-    /// Makes a queue pair a member of a group.
-    Attach: ATTACH;
-    /// Ends the membership of a queue pair in a group.
-    Detach: DETACH;
+
+impl<const VERB: u8> Command for Member<VERB> {
+    const OPCODE: u8 = opcode(kind::QP, VERB);
+    type Input = GidContext;
+    type Output = ();
+    type Reply = ();
+    fn number(&self) -> Number {
+        self.number
+    }
+    fn input(&self) -> GidContext {
+        self.gid
+    }
+    fn reply(_: Results, (): ()) {}
 }
 
 /// Queries how many indices of destroyed objects of a doorbell page the device keeps.

@@ -44,10 +44,7 @@ use crate::{
         Number, //
     },
     hw::{
-        command::{
-            self,
-            Resize, //
-        },
+        command,
         cq::CqRing,
         handlers::CompletionHandler, //
     },
@@ -219,13 +216,16 @@ impl cq::Operations<Verbs> for Cq {
         let (switch, before) = {
             let pass = process.enter()?;
             let memory = UserBuffer::new(&pass, memory, device.limits())?;
-            let context = CqContext {
-                log_depth: depth.log2(),
-                buffer: memory.list,
-                ..CqContext::default()
+            let modify = command::Modify::<command::Cq> {
+                number: self.number,
+                mask: 0,
+                context: CqContext {
+                    log_depth: depth.log2(),
+                    buffer: memory.list,
+                    ..CqContext::default()
+                },
             };
-            let number = self.number;
-            device.resize(&pass, Resize { number, context }, memory, |memory| {
+            device.resize(&pass, modify, memory, |memory| {
                 process.replace_ring(&pass, *place, memory)
             })?
         };

@@ -45,6 +45,7 @@ use crate::{
             qp_mask,
             qp_state,
             service,
+            verb,
             QpContext, //
         },
         entry::{
@@ -70,9 +71,8 @@ use crate::{
     hw::{
         command::{
             self,
-            Attach,
-            Detach,
-            Ended, //
+            Ended,
+            Member, //
         },
         qp::{
             QpRings,
@@ -415,29 +415,28 @@ impl Qp {
         }
     }
 
-    /// Executes the command that makes it a member of a group. One that the device already has is no
-    /// error: an earlier detach was refused, or a change to INIT was.
-    fn join(&self, pass: &Pass<'_>, group: Gid) -> Result {
-        let attach = Attach {
+    /// Executes a command of a membership in a group, which has the error `already` if there is nothing
+    /// to do: that is none.
+    fn member<const VERB: u8>(&self, pass: &Pass<'_>, group: Gid, already: Error) -> Result {
+        let member = Member::<VERB> {
             number: self.number,
             gid: ah::context(group),
         };
-        match self.owner.device().admin.execute(pass, attach) {
-            Err(error) if error == EBUSY => Ok(()),
+        match self.owner.device().admin.execute(pass, member) {
+            Err(error) if error == already => Ok(()),
             done => done,
         }
     }
 
-    /// Executes the command that ends a membership. One that has ended is no error.
+    /// Makes it a member of a group. It may already be one: an earlier detach was refused, or a change
+    /// to INIT was.
+    fn join(&self, pass: &Pass<'_>, group: Gid) -> Result {
+        self.member::<{ verb::ATTACH }>(pass, group, EBUSY)
+    }
+
+    /// Ends a membership. It may have ended.
     fn part(&self, pass: &Pass<'_>, group: Gid) -> Result {
-        let detach = Detach {
-            number: self.number,
-            gid: ah::context(group),
-        };
-        match self.owner.device().admin.execute(pass, detach) {
-            Err(error) if error == ENOENT => Ok(()),
-            done => done,
-        }
+        self.member::<{ verb::DETACH }>(pass, group, ENOENT)
     }
 
     /// The device has changed one of a kernel ULP to this state, or is lost: then `done` is an error.
