@@ -25,8 +25,6 @@ impl Number {
     pub const ADMIN: Self = Self(0);
     /// Queue pair 1 of a port, as the destination and the source of a datagram.
     pub const PORT_QP: Self = Self(1);
-    /// The number of no queue pair.
-    pub const NO_QP: Self = Self(u32::MAX);
     /// All members of a group, as the destination of a datagram.
     pub const GROUP: Self = Self(0xff_ffff);
     /// The last generation of a queue pair's index; 1 follows it.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The attributes of queue pairs, as CREATE and MODIFY set them.
 
+use crate::path::Gid;
+use crate::path::Path;
 use crate::tries::Step;
 use crate::tries::NO_LIMIT;
 use qpair_abi::command::qp_flags;
@@ -18,7 +20,7 @@ pub(crate) struct Attributes {
     pub(crate) recv_cq: Number,
     /// The SRQ in place of its RQ, or 0.
     pub(crate) srq: Number,
-    pub(crate) peer: Number,
+    pub(crate) path: Path,
     pub(crate) q_key: u32,
     pub(crate) access: u8,
     pub(crate) retry: u8,
@@ -27,7 +29,8 @@ pub(crate) struct Attributes {
     pub(crate) min_rnr_timer: u8,
     pub(crate) service: u8,
     pub(crate) flags: u8,
-    pub(crate) gid: [u64; 2],
+    /// Of UD the GID that it has, or 0.
+    pub(crate) gid: Gid,
 }
 
 impl Attributes {
@@ -40,7 +43,7 @@ impl Attributes {
             send_cq: context.send_cq,
             recv_cq: context.recv_cq,
             srq: context.srq,
-            peer: Number::default(),
+            path: Path::None,
             q_key: context.q_key,
             access: context.access,
             retry: context.retry,

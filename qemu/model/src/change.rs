@@ -15,7 +15,6 @@ use crate::create::timers_are_known;
 use crate::create::MAX_RETRY;
 use crate::function::Function;
 use crate::host::Host;
-use crate::port::Way;
 use crate::rules::channel::Kept;
 use crate::subject::Subject;
 use crate::table::Until;
@@ -367,14 +366,12 @@ impl<H: Host> Function<H> {
         if !known || !peer_ok || !retry_ok || !timers_ok {
             return Err(AdminError::Attribute);
         }
-        let peer_port = self.data.port.way_to_peer([context.gid, context.gid_high]);
+        let gid = [context.gid, context.gid_high];
+        let path = self.data.port.path(gid, context.peer);
         let found = self.data.qps.get_mut(qp).ok_or(AdminError::Number)?;
         let attributes = &mut found.attributes;
         if wants(qp_mask::PEER) {
-            attributes.peer = match peer_port {
-                Way::Here => context.peer,
-                Way::Elsewhere => Number::NO_QP,
-            };
+            attributes.path = path;
         }
         if wants(qp_mask::ACCESS) {
             attributes.access = context.access;

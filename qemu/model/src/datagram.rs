@@ -27,7 +27,6 @@ use crate::message::next_range;
 use crate::message::Cursor;
 use crate::message::Message;
 use crate::message::Sender;
-use crate::port::Way;
 use crate::qp::NoReceive;
 use crate::qp::Receive;
 use crate::region::Range;
@@ -274,7 +273,7 @@ impl<H: Host> DataPath<H> {
             return false;
         };
         let q_key = q_key_of(&from.attributes, wqe);
-        if self.port.way(from.gid, wqe) == Way::Elsewhere {
+        if !self.port.keeps(from.gid, wqe) {
             return false;
         }
         self.is_accepted(wqe.dest, q_key)

@@ -113,7 +113,7 @@ impl<H: Host> DataPath<H> {
         let sender = Sender {
             qp,
             pd: found.pd,
-            peer: found.peer,
+            peer: found.path.here().unwrap_or_default(),
             service: found.service,
             last: last_move(found.service),
         };
@@ -408,7 +408,7 @@ impl<H: Host> DataPath<H> {
         if sender.peer == Number::ADMIN {
             return Err(Detail::NoPeer);
         }
-        if found.peer != sender.qp {
+        if !found.path.leads_to(sender.qp) {
             return Err(Detail::NotNamed);
         }
         if found.service != sender.service {

@@ -8,7 +8,7 @@
 //! joins or leaves meanwhile never gets two copies.
 
 use crate::config::Config;
-use crate::port::Gid;
+use crate::path::Gid;
 use core::ops::Bound;
 use qpair_abi::command::GidContext;
 use qpair_abi::entry::UdWqe;

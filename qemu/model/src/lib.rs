@@ -46,6 +46,7 @@
 //! | `mr` | memory regions and domains |
 //! | `window` | memory windows |
 //! | `registers` | the registers that software writes |
+//! | `path` | where the peer of a queue pair is |
 //! | `port` | the GIDs of the port, and its queue pair 1 |
 //! | `group` | groups of multicast, and their members |
 //! | `schedule` | the core: state, run queue, timers, interrupts |
@@ -113,6 +114,7 @@ mod list;
 mod message;
 mod mmio;
 mod mr;
+mod path;
 mod port;
 mod producers;
 mod qp;

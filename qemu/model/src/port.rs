@@ -1,29 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The port: which GIDs are of this function, and which of its queue pairs is queue pair 1.
 //!
-//! A peer is a GID and a number. A GID of the port is of this function. Frames to another GID would
-//! go out where [`Way`] is [`Elsewhere`](Way::Elsewhere); the device sends none.
+//! A peer is a GID and a number. A GID of the port is of this function, any other is of another port.
 //!
 //! A queue pair of UD has a GID of its own, or sends from one of the port's table, and then reaches
 //! all in the table.
 
+use crate::path::Gid;
+use crate::path::Path;
+use crate::path::Route;
 use qpair_abi::command::GIDS;
 use qpair_abi::entry::UdWqe;
 use qpair_abi::Number;
 
-/// A GID, as two words of memory. 0 is none.
-pub(crate) type Gid = [u64; 2];
-
 const NONE: Gid = [0; 2];
-
-/// Where a GID leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// To this function.
-    Here,
-    /// To another port.
-    Elsewhere,
-}
 
 /// The port.
 pub(crate) struct Port {
@@ -46,26 +36,22 @@ impl Port {
         gid != NONE && self.gids.contains(&gid)
     }
 
-    /// The way of a datagram of a queue pair that has this GID of its own.
-    pub(crate) fn way(&self, own: Gid, wqe: &UdWqe) -> Way {
+    /// Whether a datagram of a queue pair that has this GID of its own is for this function.
+    pub(crate) fn keeps(&self, own: Gid, wqe: &UdWqe) -> bool {
         let to = [wqe.gid, wqe.gid_high];
-        let here = match own {
+        match own {
             NONE => self.source(own, wqe) != NONE && self.has(to),
             own => own == to,
-        };
-        if here {
-            Way::Here
-        } else {
-            Way::Elsewhere
         }
     }
 
-    /// The way to a peer, by the GID of its port.
-    pub(crate) fn way_to_peer(&self, gid: Gid) -> Way {
-        if gid == NONE || self.has(gid) {
-            Way::Here
-        } else {
-            Way::Elsewhere
+    /// The path to a peer, by the GID of its port. The admin queue pair is none.
+    pub(crate) fn path(&self, gid: Gid, qp: Number) -> Path {
+        let is_here = gid == NONE || self.has(gid);
+        match (is_here, qp) {
+            (false, _) => Path::There(Route { gid, qp }),
+            (true, Number::ADMIN) => Path::None,
+            (true, _) => Path::Here(qp),
         }
     }
 

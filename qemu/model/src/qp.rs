@@ -17,6 +17,7 @@ use crate::message::total;
 use crate::message::Cursor;
 use crate::message::Paused;
 use crate::message::WqeWords;
+use crate::path::Path;
 use crate::ring::Ring;
 use crate::rules::window::Window;
 use crate::schedule::Core;
@@ -237,7 +238,10 @@ impl<M: Mapping> QueuePair<M> {
 
     /// The context for QUERY.
     pub(crate) fn context(&self) -> QpContext {
-        let [gid, gid_high] = self.gid;
+        let (peer, [gid, gid_high]) = match self.path {
+            Path::There(route) => (route.qp, route.gid),
+            path => (path.here().unwrap_or_default(), self.gid),
+        };
         QpContext {
             pd: self.pd,
             page: self.page,
@@ -250,7 +254,7 @@ impl<M: Mapping> QueuePair<M> {
             log_rq: self.rq.log_depth,
             rq_stride: self.rq.stride,
             port_qp: 0,
-            peer: self.peer,
+            peer,
             peer_function: 0,
             q_key: self.q_key,
             access: self.access,
@@ -303,7 +307,7 @@ impl<M: Mapping> QueuePair<M> {
         self.met = None;
         self.last_due = false;
         self.drain_asked = false;
-        self.attributes.peer = Number::default();
+        self.attributes.path = Path::None;
     }
 
     /// Fetches the next blocks of the SQ, at most `most`, into `blocks`: how many. `None` if they
@@ -556,10 +560,10 @@ impl<M: Mapping> QueuePairs<M> {
 
     /// Wakes the peer of a queue pair if it waits for a change of this one.
     pub(crate) fn wake_peer<H: Host<Map = M>>(&mut self, core: &mut Core<H>, qp: Number) {
-        let Some(peer) = self.get(qp).map(|found| found.peer) else {
+        let Some(peer) = self.get(qp).and_then(|found| found.path.here()) else {
             return;
         };
-        let waits = |peer: &QueuePair<M>| peer.waiting && peer.peer == qp;
+        let waits = |peer: &QueuePair<M>| peer.waiting && peer.path.leads_to(qp);
         if self.get(peer).is_some_and(waits) {
             self.wake(core, peer);
         }
@@ -573,9 +577,10 @@ impl<M: Mapping> QueuePairs<M> {
         srq: Number,
     ) -> bool {
         self.wake_peer(core, qp);
-        let sender = self.get(qp).map(|found| found.peer);
+        let sender = self.get(qp).and_then(|found| found.path.here());
         let found = sender.and_then(|sender| self.get_mut(sender));
-        let Some(found) = found.filter(|found| found.peer == qp && found.has_work()) else {
+        let waits = |found: &&mut QueuePair<M>| found.path.leads_to(qp) && found.has_work();
+        let Some(found) = found.filter(waits) else {
             return false;
         };
         found.fed_by = srq;

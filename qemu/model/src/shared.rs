@@ -72,15 +72,17 @@ impl<H: Host> DataPath<H> {
         let Some(found) = self.qps.get_mut(sender) else {
             return;
         };
-        let (number, peer) = (core::mem::take(&mut found.fed_by), found.peer);
+        let (number, peer) = (core::mem::take(&mut found.fed_by), found.path.here());
         let Some(srq) = self.srqs.get_mut(number) else {
             return;
         };
         srq.feeding = false;
         if srq.has_receive() {
-            let found = self.qps.get_mut(peer).filter(|found| found.srq == number);
-            if found.is_some_and(|found| core::mem::take(&mut found.starved)) {
-                self.starved.remove(&mut srq.starved, peer.index());
+            let found = peer.and_then(|peer| self.qps.get_mut(peer));
+            let found = found.filter(|found| found.srq == number);
+            if let Some(found) = found.filter(|found| found.starved) {
+                found.starved = false;
+                self.starved.remove(&mut srq.starved, found.number.index());
             }
         }
         self.feed(number);

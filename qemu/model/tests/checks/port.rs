@@ -204,10 +204,17 @@ fn a_peer_by_the_gid_of_its_port() {
     let (mut c, d) = (m.qp(&spec), m.qp(&spec));
     connect(&mut m, &c, d.number, SECOND);
     connect(&mut m, &d, c.number, FIRST);
-    assert_eq!(m.query_qp(c.number).peer, Number::NO_QP);
+    let queried = |m: &mut Machine, qp: Number| {
+        let is = m.query_qp(qp);
+        (is.peer, [is.gid, is.gid_high])
+    };
+    assert_eq!(queried(&mut m, c.number), (d.number, SECOND));
+    assert_eq!(queried(&mut m, d.number), (c.number, [0; 2]));
     m.send(&mut c, wqe(work::SEND, 3), &[mr.sge(64, 64)]);
     let done = m.drain(&mut cq);
     assert_eq!(outcome(&done[0]), (Status::RetryExceeded, Detail::NoPeer));
+    m.set_state(c.number, qp_state::RESET).unwrap();
+    assert_eq!(queried(&mut m, c.number), (Number::default(), [0; 2]));
 }
 
 fn a_region_of_all_memory() {
