@@ -241,24 +241,27 @@ impl<H: Host> DataPath<H> {
     #[inline(never)]
     fn perform_local(&mut self, sender: &Sender, message: Message, words: &[u64]) -> bool {
         let (by, wqe) = ((sender.qp, sender.pd), &message.wqe);
-        let done = match wqe.opcode {
-            opcode::BIND => self.windows.bind(&mut self.regions, by, &bind(words)),
-            opcode::LOCAL_INV if frmr_of(wqe.rkey).is_some() => {
-                self.regions.frmrs.invalidate(sender.pd, wqe.rkey)
+        let regions = &mut self.regions;
+        let (done, counter) = match wqe.opcode {
+            opcode::BIND => (self.windows.bind(regions, by, &bind(words)), None),
+            opcode::LOCAL_INV => {
+                let done = match frmr_of(wqe.rkey) {
+                    Some(_) => regions.frmrs.invalidate(sender.pd, wqe.rkey),
+                    None => self.windows.invalidate(regions, by, wqe.rkey),
+                };
+                (done, Some(Counter::Invalidations))
             }
-            opcode::LOCAL_INV => self.windows.invalidate(&mut self.regions, by, wqe.rkey),
             opcode::REG_MR => {
-                let (frmrs, config) = (&mut self.regions.frmrs, &self.core.config);
-                frmrs.register(config, sender.pd, &frmr::decode(words))
+                let wqe = frmr::decode(words);
+                let done = regions.frmrs.register(&self.core.config, sender.pd, &wqe);
+                (done, Some(Counter::Registrations))
             }
-            _ => Ok(()),
+            _ => (Ok(()), None),
         };
         match done {
             Ok(()) => {
-                match wqe.opcode {
-                    opcode::REG_MR => self.core.bus.count(Counter::Registrations),
-                    opcode::LOCAL_INV => self.core.bus.count(Counter::Invalidations),
-                    _ => {}
+                if let Some(counter) = counter {
+                    self.core.bus.count(counter);
                 }
                 self.complete_send(sender.qp, wqe, message.past, 0, Ok(()))
             }
