@@ -1,23 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Atomics: compare-and-swap, fetch-and-add.
 //!
-//! An atomic reads 8 bytes of the peer's memory and writes them in one step of a turn. So no other
-//! atomic of the function comes between. A CPU may: the device has no atomic accesses of memory.
+//! An atomic reads 8 bytes of the responder's memory and writes them in one step of a turn. So no
+//! other atomic of the function comes between. A CPU may: the device has no atomic accesses of memory.
 
+use crate::answer::Answer;
+use crate::answer::Failure;
 use crate::datapath::DataPath;
+use crate::host::DmaFault;
 use crate::host::Host;
-use crate::message::is_misaligned;
 use crate::message::sges;
 use crate::message::Message;
+use crate::message::Piece;
 use crate::message::Sender;
 use crate::region::Range;
-use crate::transfer::Fault;
+use crate::responder::Responder;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::AtomicWqe;
 use qpair_abi::entry::ATOMIC_BYTES;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 use qpair_abi::Number;
+
+/// The operands of an atomic.
+pub(crate) struct Operands {
+    compare_add: u64,
+    swap: u64,
+}
+
+/// Those in a block.
+pub(crate) fn operands(words: &[u64]) -> Operands {
+    let wqe = words.first_chunk().map(AtomicWqe::decode);
+    let wqe = wqe.unwrap_or_default();
+    Operands {
+        compare_add: wqe.compare_add,
+        swap: wqe.swap,
+    }
+}
 
 /// Where the old value goes, if there is one SGE.
 fn result(words: &[u64]) -> Option<Range> {
@@ -42,40 +61,50 @@ pub(crate) fn check_atomic(message: &mut Message, words: &[u64]) -> Result<(), (
 }
 
 impl<H: Host> DataPath<H> {
-    /// Performs an atomic that both ends admit.
+    /// Performs an atomic that was admitted: the old value.
     pub(crate) fn atomic(
+        &mut self,
+        by: Responder,
+        piece: &Piece,
+        operands: &Operands,
+    ) -> Answer<u64> {
+        if piece.is_misaligned() {
+            return Err(self.nak_range(by, true, Detail::Alignment));
+        }
+        let (place, _) = self.place_in_memory(by, piece)?;
+        let (regions, bus) = (&mut self.regions, &mut self.core.bus);
+        let mut bytes = [0; ATOMIC_BYTES];
+        let read = regions.read(bus, place, &mut bytes);
+        let old = u64::from_le_bytes(bytes);
+        let compares = piece.opcode == opcode::COMPARE_SWAP;
+        let new = if compares {
+            (old == operands.compare_add).then_some(operands.swap)
+        } else {
+            Some(old.wrapping_add(operands.compare_add))
+        };
+        let done = read.and_then(|()| match new {
+            Some(new) => regions.write(bus, place, &new.to_le_bytes()),
+            None => Ok(()),
+        });
+        match done {
+            Ok(()) => Ok(old),
+            Err(DmaFault) => Err(self.nak_dma(by, *piece)),
+        }
+    }
+
+    /// Writes the old value of an atomic into the sender's memory.
+    pub(crate) fn write_old(
         &mut self,
         sender: &Sender,
         message: &Message,
         words: &[u64],
-    ) -> Result<(), Fault> {
-        let wqe = words.first_chunk().map(AtomicWqe::decode);
-        let wqe = wqe.unwrap_or_default();
-        if is_misaligned(&message.wqe) {
-            return Err(Fault::Remote(Detail::Alignment));
-        }
-        let range = result(words).ok_or(Fault::Local(Detail::Sges))?;
-        let (remote, _) = self.remote_end(sender.peer, message)?;
+        old: u64,
+    ) -> Result<(), Failure> {
+        let range = result(words).ok_or(Failure::memory(Detail::Sges))?;
         let (regions, bus) = (&mut self.regions, &mut self.core.bus);
-        let mut bytes = [0; ATOMIC_BYTES];
-        let failed = |_| Fault::Remote(Detail::Dma);
-        regions.read(bus, remote, &mut bytes).map_err(failed)?;
-        let old = u64::from_le_bytes(bytes);
-        let compares = wqe.opcode == opcode::COMPARE_SWAP;
-        let new = if compares {
-            (old == wqe.compare_add).then_some(wqe.swap)
-        } else {
-            Some(old.wrapping_add(wqe.compare_add))
-        };
-        if let Some(new) = new {
-            let written = regions.write(bus, remote, &new.to_le_bytes());
-            written.map_err(failed)?;
-        }
-        let local = regions.resolve(bus, sender.pd, message.kind.local, range);
-        let (local, _) = local.map_err(Fault::Local)?;
-        let written = regions.write(bus, local, &old.to_le_bytes());
-        written.map_err(|_| Fault::Local(Detail::Dma))?;
-        bus.count(message.kind.counter);
-        Ok(())
+        let place = regions.resolve(bus, sender.pd, message.kind.local, range);
+        let (place, _) = place.map_err(Failure::memory)?;
+        let written = regions.write(bus, place, &old.to_le_bytes());
+        written.map_err(|DmaFault| Failure::memory(Detail::Dma))
     }
 }

@@ -26,6 +26,7 @@ use crate::message::copy_inline;
 use crate::message::next_range;
 use crate::message::Cursor;
 use crate::message::Message;
+use crate::message::Piece;
 use crate::message::Sender;
 use crate::qp::NoReceive;
 use crate::qp::Receive;
@@ -196,12 +197,6 @@ impl<H: Host> DataPath<H> {
             member = self.groups.next(gid, last);
         }
         Ok(None)
-    }
-
-    /// Whether a queue pair goes on with a request that it has begun.
-    pub(crate) fn may_send(&self, qp: Number) -> bool {
-        let state = self.qps.get(qp).map(|found| found.state);
-        matches!(state, Some(qp_state::RTS | qp_state::SQD))
     }
 
     /// Fills a receive of the destination. False: the datagram is to be dropped.
@@ -400,7 +395,11 @@ impl<H: Host> DataPath<H> {
             return;
         };
         let cq = found.recv_cq;
-        if let Some(cqe) = found.received(&message.wqe, bytes) {
+        let piece = Piece {
+            bytes,
+            ..message.piece()
+        };
+        if let Some(cqe) = found.received(&piece) {
             let cqe = Cqe {
                 src: self.port.name(sender.qp).raw(),
                 flags: cqe.flags | cqe_flags::GRH,

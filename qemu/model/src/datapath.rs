@@ -30,7 +30,6 @@ use crate::table::Until;
 use crate::window::Windows;
 use qpair_abi::command::qp_state;
 use qpair_abi::counters::Counter;
-use qpair_abi::entry::cqe_flags;
 use qpair_abi::entry::Cqe;
 use qpair_abi::entry::SendWqe;
 use qpair_abi::status::Detail;
@@ -244,28 +243,14 @@ impl<H: Host> DataPath<H> {
         }
     }
 
-    /// Completes the receive that a message has filled or taken. False as
-    /// [`complete`](Self::complete).
-    // By value: a reference would keep the caller's message in memory, 20 instructions of a WRITE.
-    pub(crate) fn complete_receive(&mut self, qp: Number, wqe: SendWqe, bytes: u32) -> bool {
-        let Some(found) = self.qps.get_mut(qp) else {
-            return true;
-        };
-        let cq = found.recv_cq;
-        match found.received(&wqe, bytes) {
-            Some(cqe) => self.complete(cq, &cqe, cqe.flags & cqe_flags::SOLICITED != 0),
-            None => true,
-        }
-    }
-
     /// Fails the receive that is being filled, and with it its queue pair.
     pub(crate) fn fail_receive(&mut self, qp: Number, status: Status, detail: Detail) {
-        self.fail_peer(qp, (status, detail), Subject::Fatal(qp));
+        self.fail_receiver(qp, (status, detail), Subject::Fatal(qp));
     }
 
     /// Fails a queue pair, and the receive that is being filled. If there is none, an event of
     /// `subject` reports it.
-    pub(crate) fn fail_peer(
+    pub(crate) fn fail_receiver(
         &mut self,
         qp: Number,
         (status, detail): (Status, Detail),

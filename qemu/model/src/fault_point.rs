@@ -68,7 +68,7 @@ impl<H: Host> DataPath<H> {
             let is_rc = found.service == service::RC;
             let occasion = Occasion {
                 qp: sender.qp,
-                receiver: (is_rc && message.kind.receives).then_some(sender.peer),
+                receiver: sender.peer.filter(|_| is_rc && message.kind.receives),
                 opcode: message.wqe.opcode,
                 is_answered: is_rc && !message.kind.is_local,
             };
@@ -77,7 +77,7 @@ impl<H: Host> DataPath<H> {
                 return verdict;
             }
         }
-        let peer = self.qps.get(sender.peer);
+        let peer = sender.peer.and_then(|peer| self.qps.get(peer));
         if !message.kind.is_local && peer.is_some_and(|peer| peer.is_frozen()) {
             return Verdict::Unanswered;
         }
@@ -129,7 +129,8 @@ impl<H: Host> DataPath<H> {
     }
 
     fn carry_out(&mut self, action: Action, sender: &Sender, past: Index, now: u64) -> Verdict {
-        let of_peer = self.qps.get(sender.peer).map(|peer| peer.min_rnr_timer);
+        let peer = sender.peer.and_then(|peer| self.qps.get(peer));
+        let of_peer = peer.map(|peer| peer.min_rnr_timer);
         let Some(found) = self.qps.get_mut(sender.qp) else {
             return Verdict::Wait;
         };
@@ -147,7 +148,7 @@ impl<H: Host> DataPath<H> {
                 return Verdict::Wait;
             }
             Action::OverrunReceive => {
-                if let Some(peer) = self.qps.get(sender.peer) {
+                if let Some(peer) = sender.peer.and_then(|peer| self.qps.get(peer)) {
                     let cq = peer.recv_cq;
                     self.overrun(cq);
                 }

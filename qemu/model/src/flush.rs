@@ -5,13 +5,15 @@
 //! completes. So a FLUSH checks rights and range, and completes at once. An atomic WRITE writes its 8
 //! bytes in one step of a turn.
 
+use crate::answer::Answer;
+use crate::answer::Nak;
 use crate::datapath::DataPath;
+use crate::host::DmaFault;
 use crate::host::Host;
-use crate::message::is_misaligned;
 use crate::message::Message;
-use crate::message::Sender;
+use crate::message::Piece;
 use crate::region::Range;
-use crate::transfer::Fault;
+use crate::responder::Responder;
 use qpair_abi::command::access;
 use qpair_abi::entry::flush;
 use qpair_abi::entry::FlushWqe;
@@ -21,7 +23,7 @@ use qpair_abi::status::Detail;
 use qpair_abi::Number;
 
 /// The FLUSH in a block.
-fn decode(words: &[u64]) -> FlushWqe {
+pub(crate) fn decode(words: &[u64]) -> FlushWqe {
     let wqe = words.first_chunk().map(FlushWqe::decode);
     wqe.unwrap_or_default()
 }
@@ -54,43 +56,38 @@ pub(crate) fn check_atomic_write(message: &mut Message) -> Result<(), Detail> {
 }
 
 impl<H: Host> DataPath<H> {
-    /// Performs an atomic WRITE that the peer admits.
-    pub(crate) fn atomic_write(
-        &mut self,
-        sender: &Sender,
-        message: &Message,
-        words: &[u64],
-    ) -> Result<(), Fault> {
-        if is_misaligned(&message.wqe) {
-            return Err(Fault::Remote(Detail::Alignment));
+    /// Performs an atomic WRITE that was admitted.
+    pub(crate) fn atomic_write(&mut self, by: Responder, piece: &Piece, value: u64) -> Answer<()> {
+        if piece.is_misaligned() {
+            return Err(self.nak_range(by, true, Detail::Alignment));
         }
-        let (remote, _) = self.remote_end(sender.peer, message)?;
-        let value = words.get(SendWqe::WORDS).copied().unwrap_or(0);
+        let (place, _) = self.place_in_memory(by, piece)?;
         let (regions, bus) = (&mut self.regions, &mut self.core.bus);
-        let written = regions.write(bus, remote, &value.to_le_bytes());
-        written.map_err(|_| Fault::Remote(Detail::Dma))?;
-        bus.add(message.kind.counter, ATOMIC_BYTES as u64);
+        let written = regions.write(bus, place, &value.to_le_bytes());
+        written.map_err(|DmaFault| self.nak_dma(by, *piece))?;
+        self.core.bus.add(piece.kind.counter, ATOMIC_BYTES as u64);
         Ok(())
     }
 
-    /// Performs a FLUSH: checks the rights and the range at the peer.
-    pub(crate) fn flush_remote(&mut self, sender: &Sender, words: &[u64]) -> Result<(), Fault> {
-        let wqe = decode(words);
-        let right = rights(&wqe).unwrap_or(0);
-        let peer = self.qps.get(sender.peer).map(|peer| (peer.pd, peer.access));
-        let (pd, allowed) = peer.ok_or(Fault::Remote(Detail::NoPeer))?;
-        if allowed & right != right {
-            return Err(Fault::Operation(Detail::Rights));
+    /// Performs a FLUSH: checks the rights and the range.
+    pub(crate) fn flush_remote(&mut self, by: Responder, wqe: &FlushWqe) -> Answer<()> {
+        let right = rights(wqe).unwrap_or(0);
+        if by.access & right != right {
+            return Err(self.nak_access(by, Nak::InvalidRequest, Detail::Rights));
         }
+        let found = self.find_flushed(by.pd, right, wqe);
+        found.map_err(|detail| self.nak_access(by, Nak::RemoteAccess, detail))
+    }
+
+    fn find_flushed(&self, pd: Number, right: u8, wqe: &FlushWqe) -> Result<(), Detail> {
         let key = Number::from_raw(wqe.rkey);
-        let found = self.regions.get(key).map(|region| region.addr);
-        let start = found.ok_or(Fault::Remote(Detail::Key))?;
+        let start = self.regions.get(key).map(|region| region.addr);
+        let start = start.ok_or(Detail::Key)?;
         let (addr, bytes) = match wqe.whole {
             0 => (wqe.remote_addr, wqe.bytes),
             _ => (start, 0),
         };
         let range = Range { key, addr, bytes };
-        let found = self.regions.find(pd, right, range);
-        found.map(drop).map_err(Fault::Remote)
+        self.regions.find(pd, right, range).map(drop)
     }
 }

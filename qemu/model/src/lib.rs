@@ -51,6 +51,7 @@
 //! | `group` | groups of multicast, and their members |
 //! | `schedule` | the core: state, run queue, timers, interrupts |
 //! | `subject` | what events are about |
+//! | `answer` | what a responder answers, and why a request fails |
 //! | `eq` | event queues |
 //! | `event` | completion events, asynchronous events, the last event |
 //! | `cq` | completion queues |
@@ -61,14 +62,16 @@
 //! | `srq` | shared receive queues |
 //! | `datapath` | the objects that work requests use, and completions |
 //! | `shared` | receives of queue pairs on an SRQ |
-//! | `transfer` | moves the bytes of a message |
+//! | `responder` | serves requests for one queue pair |
+//! | `transfer` | the sender's end of a message |
 //! | `atomic` | performs atomics |
 //! | `flush` | performs FLUSHes and atomic WRITEs |
 //! | `check` | checks WQEs, and the sender's memory |
-//! | `unreliable` | ends the messages that are dropped |
+//! | `outcome` | what becomes of work requests |
 //! | `datagram` | delivers the messages of UD |
 //! | `fault_point` | where the rules meet a work request |
-//! | `execute` | performs work requests |
+//! | `loopback` | carries messages to the queue pairs of the function |
+//! | `requester` | performs the work requests of an SQ |
 //! | `function` | the function: power-on, reset, queries of the machine |
 //! | `context` | contexts of admin commands |
 //! | `create` | CREATE |
@@ -87,6 +90,7 @@ pub mod host;
 pub mod rules;
 
 mod admin;
+mod answer;
 mod atomic;
 mod attributes;
 mod bus;
@@ -100,7 +104,6 @@ mod datapath;
 mod doorbell;
 mod eq;
 mod event;
-mod execute;
 mod fault_point;
 mod faults;
 mod fifo;
@@ -111,15 +114,19 @@ mod group;
 mod inject;
 mod knobs;
 mod list;
+mod loopback;
 mod message;
 mod mmio;
 mod mr;
+mod outcome;
 mod path;
 mod port;
 mod producers;
 mod qp;
 mod region;
 mod registers;
+mod requester;
+mod responder;
 mod ring;
 mod run_queue;
 mod schedule;
@@ -133,7 +140,6 @@ mod timer;
 mod transfer;
 mod tries;
 mod turn;
-mod unreliable;
 mod window;
 
 pub use crate::config::BadConfig;

@@ -131,7 +131,8 @@ pub(crate) fn last_move(service: u8) -> u8 {
 pub(crate) struct Sender {
     pub(crate) qp: Number,
     pub(crate) pd: Number,
-    pub(crate) peer: Number,
+    /// Its peer, if that is of this function.
+    pub(crate) peer: Option<Number>,
     pub(crate) service: u8,
     /// [`last_move`] of its service.
     pub(crate) last: u8,
@@ -162,12 +163,28 @@ pub(crate) struct Paused {
     pub(crate) words: WqeWords,
 }
 
-/// Whether a request is an atomic, or an atomic WRITE, at an address that is not aligned.
-pub(crate) fn is_misaligned(wqe: &SendWqe) -> bool {
-    let is_aligned = wqe.remote_addr % ATOMIC_BYTES as u64 == 0;
-    match wqe.opcode {
-        opcode::COMPARE_SWAP | opcode::FETCH_ADD | opcode::ATOMIC_WRITE => !is_aligned,
-        _ => false,
+/// A message, or what is left of it, as its responder gets it: nothing of the sender, nor of its
+/// memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece {
+    pub(crate) opcode: u8,
+    pub(crate) kind: &'static Kind,
+    pub(crate) solicited: bool,
+    pub(crate) imm: u32,
+    /// The bytes of the message.
+    pub(crate) bytes: u32,
+    /// What is left of the range in the responder's memory.
+    pub(crate) range: Range,
+}
+
+impl Piece {
+    /// Whether it is an atomic, or an atomic WRITE, at an address that is not aligned.
+    pub(crate) fn is_misaligned(&self) -> bool {
+        let is_aligned = self.range.addr % ATOMIC_BYTES as u64 == 0;
+        match self.opcode {
+            opcode::COMPARE_SWAP | opcode::FETCH_ADD | opcode::ATOMIC_WRITE => !is_aligned,
+            _ => false,
+        }
     }
 }
 
@@ -200,13 +217,20 @@ impl Message {
         self.wqe.flags & send_flags::INLINE != 0
     }
 
-    /// The rest of the range in the peer's memory.
-    #[inline]
-    pub(crate) fn remote_range(&self) -> Range {
-        Range {
-            key: Number::from_raw(self.wqe.rkey),
-            addr: self.wqe.remote_addr.wrapping_add(u64::from(self.done)),
-            bytes: u64::from(self.bytes.saturating_sub(self.done)),
+    /// What its responder gets.
+    #[inline(always)]
+    pub(crate) fn piece(&self) -> Piece {
+        Piece {
+            opcode: self.wqe.opcode,
+            kind: self.kind,
+            solicited: self.wqe.flags & send_flags::SOLICITED != 0,
+            imm: self.wqe.imm,
+            bytes: self.bytes,
+            range: Range {
+                key: Number::from_raw(self.wqe.rkey),
+                addr: self.wqe.remote_addr.wrapping_add(u64::from(self.done)),
+                bytes: u64::from(self.bytes.saturating_sub(self.done)),
+            },
         }
     }
 }

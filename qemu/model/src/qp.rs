@@ -16,6 +16,7 @@ use crate::host::Trace;
 use crate::message::total;
 use crate::message::Cursor;
 use crate::message::Paused;
+use crate::message::Piece;
 use crate::message::WqeWords;
 use crate::path::Path;
 use crate::ring::Ring;
@@ -426,25 +427,28 @@ impl<M: Mapping> QueuePair<M> {
     }
 
     /// Ends the receive that is being filled: the completion of a message.
-    pub(crate) fn received(&mut self, wqe: &SendWqe, bytes: u32) -> Option<Cqe> {
+    pub(crate) fn received(&mut self, piece: &Piece) -> Option<Cqe> {
         let receive = self.receiving.take()?;
-        let carries = match wqe.opcode {
+        let carries = match piece.opcode {
             opcode::SEND => 0,
             opcode::SEND_INV => cqe_flags::INV,
             _ => cqe_flags::IMM,
         };
-        let solicited = wqe.flags & send_flags::SOLICITED != 0;
+        let solicited = match piece.solicited {
+            true => cqe_flags::SOLICITED,
+            false => 0,
+        };
         Some(Cqe {
             wr_id: receive.wr_id,
             qp: self.number,
-            bytes,
-            imm: if carries != 0 { wqe.imm } else { 0 },
+            bytes: piece.bytes,
+            imm: if carries != 0 { piece.imm } else { 0 },
             index: receive.past.get(),
-            opcode: match wqe.opcode {
+            opcode: match piece.opcode {
                 opcode::WRITE_IMM => opcode::RECV_WRITE_IMM,
                 _ => opcode::RECV,
             },
-            flags: cqe_flags::RECV | carries | if solicited { cqe_flags::SOLICITED } else { 0 },
+            flags: cqe_flags::RECV | carries | solicited,
             ..Cqe::default()
         })
     }
