@@ -7,6 +7,7 @@
 //! ```toml
 //! [[OwnerPolarity]]
 //! what = "the owner bit is 0 in the first pass"
+//! by = "owner_bits_alternate"
 //! file = "index.rs"
 //! right = "!odd"
 //! wrong = "odd"
@@ -14,7 +15,7 @@
 //!
 //! In the copy each place is an `if` that chooses between both, by the variant that the thread has
 //! activated. So all variants are one build. A variant with several places has several entries, of
-//! which the first has `what`.
+//! which the first has `what` and `by`: the check that catches it, which runs first.
 //!
 //! `right` is an expression, statements, a `let`, a `FIELD: VALUE`, a `PATTERN => VALUE`, or a row of
 //! a table whose second column is a closure. It has to be in `file` exactly once; `in` names the

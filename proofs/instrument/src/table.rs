@@ -19,6 +19,7 @@ pub(crate) struct Table(BTreeMap<String, Vec<Place>>);
 #[serde(deny_unknown_fields)]
 struct Place {
     what: Option<String>,
+    by: Option<String>,
     file: String,
     #[serde(rename = "in")]
     function: Option<String>,
@@ -37,10 +38,10 @@ impl Table {
     pub(crate) fn read(name: &str) -> Result<Self, String> {
         let table = Self(read(name)?);
         for (variant, places) in &table.0 {
-            let said: Vec<_> = places.iter().map(|place| place.what.is_some()).collect();
-            if said.iter().position(|&said| said) != Some(0) || said[1..].contains(&true) {
+            let says = |place: &Place| place.what.is_some() || place.by.is_some();
+            if places[0].what.is_none() || places[1..].iter().any(says) {
                 return Err(format!(
-                    "{name}: {variant}: `what` is in its first entry only"
+                    "{name}: {variant}: `what` and `by` are in its first entry only"
                 ));
             }
         }
@@ -69,10 +70,9 @@ impl Table {
     pub(crate) fn module(&self) -> String {
         let mut module = "qpair_testkit::variants! {\n".to_string();
         for (name, places) in &self.0 {
-            module += &format!(
-                "    {name}: {:?},\n",
-                places[0].what.as_deref().unwrap_or("")
-            );
+            let Place { what, by, .. } = &places[0];
+            let (what, by) = (what.as_deref(), by.as_deref());
+            module += &format!("    {name}: {:?}, {by:?},\n", what.unwrap_or(""));
         }
         module + "}\n"
     }

@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     let suite = Suite {
         variants: Mutant::ALL,
         what: Mutant::what,
+        by: Mutant::by,
         activate,
         checks: checks::all().collect(),
     };

@@ -28,6 +28,8 @@ pub struct Suite<M: 'static> {
     pub variants: &'static [M],
     /// What is wrong with a variant.
     pub what: fn(M) -> &'static str,
+    /// The check that catches a variant, if its table names one.
+    pub by: fn(M) -> Option<&'static str>,
     /// Makes this thread run a wrong variant, or the right one.
     pub activate: fn(Option<M>),
     /// The checks; first those whose failures are the most specific.
@@ -88,8 +90,13 @@ impl<M: Copy + Debug + Send + Sync> Suite<M> {
         });
         hunted.sort_by_key(|&(at, ..)| at);
         for (_, variant, found) in hunted {
-            let what = (self.what)(variant);
+            let (what, by) = ((self.what)(variant), (self.by)(variant));
             match found {
+                Some((check, said)) if only.is_none() && by.is_some_and(|by| by != check) => {
+                    println!("test mutants::{variant:?} ... FAILED");
+                    println!("     {what}: caught by {check} ({said}), which its `by` has to name");
+                    failed += 1;
+                }
                 Some((check, said)) => {
                     println!("test mutants::{variant:?} ... ok");
                     println!("     {what}: caught by {check} ({said})");
@@ -123,11 +130,16 @@ impl<M: Copy + Debug + Send + Sync> Suite<M> {
         }
     }
 
-    /// The first check that catches it, and its message. With `tell` all checks run, and the message
-    /// of each is printed.
+    /// The first check that catches it, and its message: that which its table names, then the others.
+    /// With `tell` all checks run, and the message of each is printed.
     fn hunt(&self, variant: M, tell: bool) -> Option<(&'static str, String)> {
         let mut first = None;
-        for &(check, run) in &self.checks {
+        let by = (self.by)(variant).filter(|_| !tell);
+        let (named, others): (Vec<_>, Vec<_>) = self
+            .checks
+            .iter()
+            .partition(|(check, _)| by == Some(*check));
+        for &(check, run) in named.into_iter().chain(others) {
             if let Some(said) = self.verdict(Some(variant), run) {
                 if !tell {
                     return Some((check, said));
@@ -143,7 +155,7 @@ impl<M: Copy + Debug + Send + Sync> Suite<M> {
 /// Declares the wrong variants of a crate, and the one that a thread has activated.
 #[macro_export]
 macro_rules! variants {
-    ($($name:ident: $what:literal,)*) => {
+    ($($name:ident: $what:literal, $by:expr,)*) => {
         /// A wrong variant of the sources: one rule is broken.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Mutant { $(#[doc = $what] $name,)* }
@@ -155,6 +167,11 @@ macro_rules! variants {
             /// What is wrong with this variant.
             pub const fn what(self) -> &'static str {
                 match self { $(Self::$name => $what,)* }
+            }
+
+            /// The check that catches it, if the table names one.
+            pub const fn by(self) -> Option<&'static str> {
+                match self { $(Self::$name => $by,)* }
             }
         }
 
