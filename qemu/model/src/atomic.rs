@@ -69,7 +69,7 @@ impl<H: Host> DataPath<H> {
         operands: &Operands,
     ) -> Answer<u64> {
         if piece.is_misaligned() {
-            return Err(self.nak_range(by, true, Detail::Alignment));
+            return Err(self.nak_alignment(by));
         }
         let (place, _) = self.place_in_memory(by, piece)?;
         let (regions, bus) = (&mut self.regions, &mut self.core.bus);

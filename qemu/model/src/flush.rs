@@ -59,7 +59,7 @@ impl<H: Host> DataPath<H> {
     /// Performs an atomic WRITE that was admitted.
     pub(crate) fn atomic_write(&mut self, by: Responder, piece: &Piece, value: u64) -> Answer<()> {
         if piece.is_misaligned() {
-            return Err(self.nak_range(by, true, Detail::Alignment));
+            return Err(self.nak_alignment(by));
         }
         let (place, _) = self.place_in_memory(by, piece)?;
         let (regions, bus) = (&mut self.regions, &mut self.core.bus);

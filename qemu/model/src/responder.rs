@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The responder: serves requests for one queue pair, whoever sent them.
+//! The responder: serves the requests that arrive for a queue pair. It knows nothing of their sender.
 //!
 //! | a request is refused because of | answer | the queue pair gets |
 //! |---|---|---|
@@ -117,11 +117,17 @@ impl<H: Host> DataPath<H> {
         self.nak(by, nak, Status::LocalAccess, detail)
     }
 
+    /// Refuses an atomic, or an atomic WRITE, for its alignment.
+    #[cold]
+    pub(crate) fn nak_alignment(&mut self, by: Responder) -> Refusal {
+        self.nak_access(by, Nak::InvalidRequest, Detail::Alignment)
+    }
+
     /// Refuses a request for the memory that it names. The alignment is checked before the key.
     #[cold]
-    pub(crate) fn nak_range(&mut self, by: Responder, misaligned: bool, detail: Detail) -> Refusal {
+    fn nak_range(&mut self, by: Responder, misaligned: bool, detail: Detail) -> Refusal {
         if misaligned {
-            return self.nak_access(by, Nak::InvalidRequest, Detail::Alignment);
+            return self.nak_alignment(by);
         }
         let nak = match detail {
             Detail::Dma => Nak::RemoteOperation,
