@@ -125,6 +125,12 @@ def source(series, version):
     return cache.entry(source_folder(version), build) / "tree"
 
 
+def link(path, to):
+    """A symbolic link, in place of one that an interrupted build has left."""
+    path.unlink(missing_ok=True)
+    path.symlink_to(to)
+
+
 def begun(folder, from_source):
     """The tree of an interrupted build; not of another source, since make decides by time stamps
     what to build again."""
@@ -164,10 +170,8 @@ def build_stock(folder):
         raise base.Fail(f"the packages of {release} have no kernel in the expected place", "correct scripts/qp/kernel.py")
     # Debian's /lib is merged into /usr: pass the directory to depmod.
     base.step("listing the modules", ["depmod", "-b", modules.parents[3], release], quiet=True)
-    (folder / "modules").unlink(missing_ok=True)
-    (folder / "modules").symlink_to(modules.parent)
-    (folder / "vmlinuz").unlink(missing_ok=True)
-    (folder / "vmlinuz").symlink_to(image)
+    link(folder / "modules", modules.parent)
+    link(folder / "vmlinuz", image)
     (folder / "release").write_text(release)
     for package in packages:
         package.unlink()
@@ -212,14 +216,12 @@ def build_own(name, folder):
             "its dependencies have changed: correct scripts/kernel-configs",
         )
     base.step(f"building the {name} kernel {version}", ["nice", *make, "bzImage", "modules"])
-    (folder / "vmlinuz").unlink(missing_ok=True)
-    (folder / "vmlinuz").symlink_to(tree / "arch/x86/boot/bzImage")
+    link(folder / "vmlinuz", tree / "arch/x86/boot/bzImage")
     release = (tree / "include/config/kernel.release").read_text().strip()
     if "m" in asked.values():
         place = folder / "installed"
         base.step("installing the modules", [*make, f"INSTALL_MOD_PATH={place}", "modules_install"])
-        (folder / "modules").unlink(missing_ok=True)
-        (folder / "modules").symlink_to(place / "lib/modules" / release)
+        link(folder / "modules", place / "lib/modules" / release)
     (folder / "release").write_text(release)
 
 
