@@ -135,11 +135,9 @@ impl<M: Copy + Debug + Send + Sync> Suite<M> {
     fn hunt(&self, variant: M, tell: bool) -> Option<(&'static str, String)> {
         let mut first = None;
         let by = (self.by)(variant).filter(|_| !tell);
-        let (named, others): (Vec<_>, Vec<_>) = self
-            .checks
-            .iter()
-            .partition(|(check, _)| by == Some(*check));
-        for &(check, run) in named.into_iter().chain(others) {
+        let mut checks = self.checks.clone();
+        checks.sort_by_key(|&(check, _)| by != Some(check));
+        for (check, run) in checks {
             if let Some(said) = self.verdict(Some(variant), run) {
                 if !tell {
                     return Some((check, said));
