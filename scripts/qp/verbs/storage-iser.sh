@@ -3,8 +3,7 @@
 #
 # iSER, of a disk in memory of the target core (rd_mcp). iscsid makes the session.
 
-target=$config/target memory=$config/target/core/rd_mcp_0/memory disk=/dev/sda
-name=iqn.2026-11.test:memory
+disk=/dev/sda name=iqn.2026-11.test:memory
 portal=$target/iscsi/$name/tpgt_1/np/$address:3260 tpg=$target/iscsi/$name/tpgt_1
 iscsid=''
 
@@ -12,9 +11,8 @@ is_connected() { [ -b $disk ]; }
 node() { iscsiadm -m node -T $name -p "$address:3260" "$@" >"$said" 2>&1; }
 
 export_disk() {
-	mkdir -p $memory $tpg/lun/lun_0 || fail "no target core"
-	put rd_pages=4096 $memory/control
-	put 1 $memory/enable
+	make_memory
+	mkdir -p $tpg/lun/lun_0 || fail "no target of iSCSI"
 	ln -s $memory $tpg/lun/lun_0/memory || fail "no LUN"
 	# Any initiator may write.
 	for attribute in authentication=0 generate_node_acls=1 demo_mode_write_protect=0; do

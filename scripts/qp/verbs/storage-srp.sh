@@ -3,16 +3,15 @@
 #
 # SRP, of a disk in memory of the target core (rd_mcp).
 
-target=$config/target memory=$config/target/core/rd_mcp_0/memory disk=/dev/sda tpg=none
+disk=/dev/sda tpg=none
 
 is_connected() { [ -b $disk ]; }
 
 start() {
 	load sd_mod ib_srpt ib_srp
 	mount_configfs
-	mkdir -p $memory $target/srpt/discovery_auth || fail "no target core"
-	put rd_pages=4096 $memory/control
-	put 1 $memory/enable
+	make_memory
+	mkdir -p $target/srpt/discovery_auth || fail "no target of SRP"
 	put 5555 $target/srpt/discovery_auth/rdma_cm_port
 	gid=$(cat $sys/ports/1/gids/0)
 	guid=${gid#*:*:*:*:}
