@@ -28,6 +28,8 @@ KEPT = base.TOP / "tools/bench/figures.json"
 WORSE = 0.05
 # By how much two runs of one workload may differ.
 AGREE = 0.01
+# The same of NVMe: how many completions a poll finds depends on when the interrupt comes.
+WORSE_NVME, AGREE_NVME = 0.10, 0.08
 # A difference of one in ten thousand operations comes from set-up and teardown.
 STRAY = 1e-4
 # The moderation controller's decisions depend on when it samples, so two runs may differ by this
@@ -60,6 +62,18 @@ MODEL_QPS = (1, 1024)
 # Of libibverbs, beside WRITEs: SENDs and their receives, and atomics.
 KINDS = ("send", "srq", "uc", "ud", "atomic")
 
+# NVMe: fio's kind, size and depth, and two counts.
+DISK = {
+    "read4k": ("randread 4k 1", 200, 2_200),
+    "read4k_d32": ("randread 4k 32", 200, 2_200),
+    "write4k": ("randwrite 4k 1", 200, 2_200),
+    "write4k_d32": ("randwrite 4k 32", 200, 2_200),
+    "read128k": ("read 128k 8", 50, 350),
+    "write128k": ("write 128k 8", 50, 350),
+}
+# Over the device, over soft-RoCE, and over TCP.
+WAYS = ("qpair", "rxe", "tcp")
+
 # Name: the command, where N is the count, and two counts.
 WORKLOADS = {
     "process": (f"{PROCESS} --signal 1 --count N", 50_000, 350_000),
@@ -75,9 +89,12 @@ WORKLOADS = {
     "syscalls": (f"syscalls {PROCESS} --signal 1 --count N", 50_000, 350_000),
     "verbs": ("loop qpair0 N 32", 50_000, 350_000),
     **{f"verbs_{kind}": (f"loop qpair0 N 32 {kind}", 20_000, 100_000) for kind in KINDS},
+    **{f"nvme_{way}_{io}": (f"nvme-io {way} {words} N", few, many) for way in WAYS for io, (words, few, many) in DISK.items()},
 }
 # Those of libibverbs: a guest of their own has the provider.
 VERBS = ("verbs", *(f"verbs_{kind}" for kind in KINDS))
+# Those of NVMe: theirs has a port of RoCE too.
+NVME = tuple(f"nvme_{way}_{io}" for way in WAYS for io in DISK)
 # Operations per unit of the count.
 TIMES = {"fast": 256, "control": 256, "slow": 256}
 
@@ -179,6 +196,10 @@ GOALS = {
     "endpoint_send64_single_instructions": ("reported", None),
     "verbs_write64_b32_instructions": ("<= 120", lambda f, v: v <= 120),
     **{f"verbs_{kind}_b32_instructions": ("reported", None) for kind in KINDS},
+    **{f"nvme_{io}_{what}": ("reported", None) for io in DISK for what in ("instructions", "vs_rxe", "vs_tcp")},
+    "nvme_read4k_d32_instructions": ("<= 45000", lambda f, v: v <= 45_000),
+    **{f"nvme_{io}_vs_rxe": ("<= 1/3", lambda f, v: v <= 1 / 3) for io in ("read4k", "read4k_d32", "write4k_d32")},
+    **{f"nvme_{io}_vs_rxe": ("<= 1/5", lambda f, v: v <= 1 / 5) for io in ("read128k", "write128k")},
     **{name: ("reported", None) if least is None else (f">= {least}", lambda f, v, least=least: v >= least) for name, (_, _, least) in TIMED.items()},
 }
 
@@ -203,8 +224,8 @@ def script_of(name):
     """The commands that run a workload with each of its counts."""
     command, few, many = WORKLOADS[name]
     runs = [f"run {command.replace('N', str(count))}" for count in (few, many, few)]
-    if name in VERBS:
-        # A first run, which reads the programs from their disk.
+    if name in VERBS or name in NVME:
+        # A first run, which reads the programs from their disk, and connects.
         return [f"{command.replace('N', str(few))} > /dev/null || exit", *runs]
     if name not in SETTINGS:
         return runs
@@ -226,7 +247,8 @@ def script_of(name):
 def run_guest(names, *options):
     """Workloads with each of their counts, in one boot: {name: [(report, {idle, instructions}), ...]}."""
     lines = [line for name in names for line in script_of(name)]
-    script = PRELUDE + "\n".join(["run spin", *lines, "run spin"])
+    end = ["nvme-io end || exit"] if NVME[0] in names else []
+    script = PRELUDE + "\n".join(["run spin", *lines, "run spin", *end])
     found = guest.reports("counting", [*GUEST, *options, "--timeout", "900"], script)
     first, *runs, last = zip(found[::2], found[1::2], strict=True)
     for spin, _ in (first, last):
@@ -236,13 +258,14 @@ def run_guest(names, *options):
 
 def options(name):
     """The options of the guest of a workload."""
-    return ["--verbs"] if name in VERBS else []
+    return ["--verbs"] if name in VERBS else ["--verbs", "--device-opt", "mac=52:54:00:12:34:56"] if name in NVME else []
 
 
-def run_guests():
-    """All workloads."""
-    others = [name for name in WORKLOADS if name not in VERBS]
-    return run_guest(others) | run_guest(VERBS, *options(VERBS[0]))
+def run_guests(disk):
+    """All workloads, those of NVMe only if asked for."""
+    others = [name for name in WORKLOADS if name not in VERBS and name not in NVME]
+    runs = run_guest(others) | run_guest(VERBS, *options(VERBS[0]))
+    return runs | run_guest(NVME, *options(NVME[0])) if disk else runs
 
 
 def calibrate(spin):
@@ -259,6 +282,21 @@ def nanoseconds(report):
 def counter(report, *names):
     """The sum of some of the device's counters in a program's report."""
     return sum(report["counters"][name] for name in names)
+
+
+def of_disk(name):
+    """Whether a workload or a figure is of NVMe."""
+    return name.startswith("nvme_")
+
+
+def allowed(name):
+    """By what part a figure may be worse than the stored one."""
+    return WORSE_NVME if of_disk(name) else WORSE
+
+
+def agree(name):
+    """By what part two runs of a workload, or two values of a figure, may differ."""
+    return AGREE_NVME if of_disk(name) else AGREE
 
 
 def each(name, runs, value):
@@ -285,16 +323,17 @@ def executed(name, runs):
     """Instructions of an operation, from QEMU; raises a Fail if two runs do not agree."""
     _, few, many = WORKLOADS[name]
     once, more, again = (seen["instructions"] for _, seen in runs[name])
-    if abs(once - again) > AGREE * (more - once):
-        raise Disturbed(f"{name}: the same run took {once} and then {again} instructions, which would make more than 1 % of the figure")
+    if abs(once - again) > agree(name) * (more - once):
+        raise Disturbed(f"{name}: the same run took {once} and then {again} instructions, which would make more than {agree(name):.0%} of the figure")
     return (more - once) / ((many - few) * TIMES.get(name, 1))
 
 
-def measure():
-    """The figures, and all reports, of the first guest that ran nothing else."""
+def measure(disk=True):
+    """The figures, those of NVMe only if asked for, and all reports, of the first guest that ran
+    nothing else."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return measured(run_guests())
+            return measured(run_guests(disk))
         except Disturbed as why:
             if attempt == ATTEMPTS:
                 raise
@@ -335,6 +374,10 @@ def measured(runs):
         "verbs_write64_b32_instructions": instructions("verbs", runs),
         **{f"verbs_{kind}_b32_instructions": instructions(f"verbs_{kind}", runs) for kind in KINDS},
     }
+    for io in DISK if NVME[0] in runs else ():
+        ours, *others = (executed(f"nvme_{way}_{io}", runs) for way in WAYS)
+        figures[f"nvme_{io}_instructions"] = ours
+        figures |= {f"nvme_{io}_vs_{way}": ours / theirs for way, theirs in zip(WAYS[1:], others)}
     # A stray doorbell of the shorter run must not make a figure negative.
     return {name: max(0.0, round(value, 5)) for name, value in figures.items()}, runs
 
@@ -344,12 +387,12 @@ def differing(first, second):
     return [
         f"{name}: {first[name]:g} and {second[name]:g}"
         for name in first
-        if abs(first[name] - second[name]) > AGREE * max(abs(first[name]), abs(second[name])) + SLACK.get(name, STRAY)
+        if abs(first[name] - second[name]) > agree(name) * max(abs(first[name]), abs(second[name])) + SLACK.get(name, STRAY)
     ]
 
 
 def worse(kept, now):
-    """Messages about figures that are worse than the stored ones by more than WORSE, or missing."""
+    """Messages about figures that are worse than the stored ones by more than is allowed, or missing."""
     found = []
     for name, before in kept.items():
         if name not in now:
@@ -357,7 +400,7 @@ def worse(kept, now):
         elif name == CONTROL:
             goal, met = GOALS[name]
             found += [] if met(now, now[name]) else [f"{name}: {now[name]:g} instead of {goal}: the interrupts of others show nothing"]
-        elif now[name] > before * (1 + WORSE) + SLACK.get(name, STRAY):
+        elif now[name] > before * (1 + allowed(name)) + SLACK.get(name, STRAY):
             more = f"{100 * (now[name] / before - 1):.1f} % worse" if before else "worse"
             found.append(f"{name}: {now[name]:g} instead of {before:g}, {more}")
     return found

@@ -127,8 +127,12 @@ def dependencies(text, files):
 
 
 def module_tree(kernel, names):
-    """The modules that modprobe finds in the guest, with what they need."""
+    """The modules that modprobe finds in the guest, with what they need. It reports those that a small
+    kernel does not have."""
     root = f"lib/modules/{kernel.release}"
+    listed = (kernel.modules / "modules.dep").read_text()
+    there = {plain_name(line.split(":")[0]).removesuffix(".ko").replace("-", "_") for line in listed.splitlines()}
+    names = [name for name in names if name in there]
 
     def build(folder):
         cpio = Cpio()
@@ -137,7 +141,7 @@ def module_tree(kernel, names):
         files = {plain_name(path): path for path in module_files(kernel, names)}
         for name, path in files.items():
             cpio.file(f"{root}/{name}", module_bytes(path))
-        cpio.file(f"{root}/modules.dep", dependencies((kernel.modules / "modules.dep").read_text(), files).encode())
+        cpio.file(f"{root}/modules.dep", dependencies(listed, files).encode())
         (folder / "cpio").write_bytes(cpio.end())
 
     key = base.digest(RECIPE, str(kernel.modules), kernel.release, *names)

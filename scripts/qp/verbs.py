@@ -47,9 +47,11 @@ SERIAL = "programs"
 # The modules that init loads: for the image, and all of verbs.
 MODULES = ["virtio_blk", "squashfs", "ib_umad", "rdma_ucm", "rdma_rxe", "dummy"]
 
-# The modules that modprobe finds, for the script `storage`: Linux's users of fast registration.
+# The modules that modprobe finds, for `storage` and `nvme-io`: Linux's users of fast registration, and
+# their disks.
 ON_DEMAND = (
-    "brd", "ib_iser", "ib_isert", "ib_srp", "ib_srpt", "nfsd", "nfsv4", "nvme_rdma", "nvmet_rdma", "rds_rdma", "rpcrdma", "sd_mod",
+    "brd", "ib_iser", "ib_isert", "ib_srp", "ib_srpt", "nfsd", "nfsv4", "null_blk", "nvme_rdma", "nvme_tcp", "nvmet_rdma",
+    "nvmet_tcp", "rds_rdma", "rpcrdma", "sd_mod",
 )  # fmt: skip
 
 # A kernel without modules needs them built in: their symbols in its configuration.
