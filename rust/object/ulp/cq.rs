@@ -2,7 +2,13 @@
 
 //! The ring of a completion queue, and the queue pairs that complete in it.
 
-use super::pending::Request;
+use super::{
+    held::{
+        Held,
+        Inner, //
+    },
+    pending::Request, //
+};
 use crate::{
     abi::{
         doorbell,
@@ -47,12 +53,10 @@ use crate::{
         index::Index, //
     }, //
 };
-use core::mem::replace;
 use kernel::{
     fmt,
-    new_mutex,
-    new_spinlock_irq,
     prelude::*,
+    static_lock_class,
     sync::{
         atomic::{
             Acquire,
@@ -60,34 +64,12 @@ use kernel::{
             Full,
             Release, //
         },
-        Arc,
-        Mutex,
-        SpinLockIrq, //
+        Arc, //
     }, //
 };
 
 /// Completions that are taken before the head is published.
 const BATCH: usize = 16;
-
-/// What completes the requests of a CQ's queue pairs.
-enum Source {
-    /// What the device completes.
-    Device(Lease),
-    /// Nothing: the device is lost, and may still access what is posted.
-    Nothing,
-    /// All that is posted, flushed: the device is quiet.
-    Flush,
-}
-
-impl Source {
-    /// The way to the device.
-    fn lease(&self) -> Option<&Lease> {
-        match self {
-            Self::Device(lease) => Some(lease),
-            Self::Nothing | Self::Flush => None,
-        }
-    }
-}
 
 /// A queue pair that completes in a CQ, which calls it under its lock.
 pub(crate) trait Completes: Send + Sync + 'static {
@@ -103,13 +85,16 @@ pub(crate) trait Completes: Send + Sync + 'static {
     fn events(&self) -> &Events<QpEvent>;
 }
 
-struct CqInner<Q> {
-    consumer: Option<CqConsumer<Ring>>,
-    source: Source,
+struct CqState<Q> {
+    /// All that is posted is flushed. A lost device that is not quiet may still access it: nothing
+    /// completes meanwhile.
+    is_quiet: bool,
     qps: Table<Arc<Q>>,
     /// Entries taken; does not wrap.
     taken: u64,
 }
+
+type CqInner<Q> = Inner<CqConsumer<Ring>, CqState<Q>>;
 
 /// Whether a ULP has asked for an event: it gets one for each time, whatever the device writes.
 pub(crate) struct Armed {
@@ -157,10 +142,7 @@ pub(crate) struct UlpCq<Q> {
     entries: u32,
     pub(super) armed: Arc<Armed>,
     #[pin]
-    inner: SpinLockIrq<CqInner<Q>>,
-    /// Held while its ring is taken: a shutdown frees what is kept after it has unmapped.
-    #[pin]
-    taking: Mutex<()>,
+    held: Held<CqConsumer<Ring>, CqState<Q>>,
 }
 
 impl<Q: Completes> UlpCq<Q> {
@@ -179,12 +161,12 @@ impl<Q: Completes> UlpCq<Q> {
         // Its ULP counts its slots.
         let (consumer, _pool) = ring.consumer(number, epoch)?;
         let (ring, entries) = (consumer.ring(), consumer.depth().entries());
-        let inner = CqInner {
-            consumer: Some(consumer),
-            source: Source::Device(lease),
+        let state = CqState {
+            is_quiet: false,
             qps: Table::new(function.limits.qp)?,
             taken: 0,
         };
+        let lock = (c"UlpCq::held", static_lock_class!());
         Arc::pin_init(
             pin_init!(Self {
                 function,
@@ -192,8 +174,7 @@ impl<Q: Completes> UlpCq<Q> {
                 ring,
                 entries,
                 armed,
-                inner <- new_spinlock_irq!(inner, "UlpCq::inner"),
-                taking <- new_mutex!((), "UlpCq::taking"),
+                held <- Held::new(consumer, Some(lease), state, lock),
             }),
             GFP_KERNEL,
         )
@@ -205,7 +186,7 @@ impl<Q: Completes> UlpCq<Q> {
     ///
     /// `EEXIST`, `EINVAL`, as of the table.
     pub(super) fn add(&self, number: Number, qp: Arc<Q>, room: Room<Arc<Q>>) -> Result {
-        let added = self.inner.lock().qps.insert(number, qp, room);
+        let added = self.held.lock().state.qps.insert(number, qp, room);
         self.armed.is_used.store(true, Release);
         // The rest is dropped with the lock released.
         added.map_err(|(error, _qp)| error)
@@ -213,15 +194,15 @@ impl<Q: Completes> UlpCq<Q> {
 
     /// Removes a queue pair: none of its completions is taken from now on.
     pub(crate) fn remove(&self, number: Number) {
-        let removed = self.inner.lock().qps.remove(number);
+        let removed = self.held.lock().state.qps.remove(number);
         drop(removed);
     }
 
     /// Shows `look` the unread completions of receives of a queue pair that is destroyed. Interrupts
     /// are off for as long as the ring is deep, if its ULP reads none of them.
     pub(super) fn each_recv(&self, number: Number, mut look: impl FnMut(&Cqe)) {
-        let inner = self.inner.lock();
-        let Some(consumer) = &inner.consumer else {
+        let inner = self.held.lock();
+        let Some(consumer) = &inner.memory else {
             return;
         };
         consumer.visit(|words, _| {
@@ -234,7 +215,7 @@ impl<Q: Completes> UlpCq<Q> {
 
     /// The count of taken entries at which all before `past` are taken. `None`: it is reached.
     pub(super) fn taken_at(&self, past: Index) -> Option<u64> {
-        let taken = self.inner.lock().taken;
+        let taken = self.held.lock().state.taken;
         // CAST: The index of an entry is the lower half of its number.
         let next = Index::new(taken as u32);
         (!next.reaches(past)).then(|| taken.wrapping_add(past.since(next).into()))
@@ -245,25 +226,20 @@ impl<Q: Completes> UlpCq<Q> {
         // A device that writes entries of no queue pair holds the processor for no more of them than the
         // ring has, and keeps interrupts off for no more than a batch.
         let mut left = self.entries;
-        while self.inner.lock().batch(self, &mut left, into) {}
+        while self.held.lock().batch(self, &mut left, into) {}
     }
 
     /// Asks for an event of the next completion, or of the next that is solicited or failed. Returns
     /// whether there is a completion that may have caused none. Any context.
     pub(crate) fn notify(&self, solicited: bool) -> bool {
-        let inner = self.inner.lock();
+        let mut inner = self.held.lock();
         self.armed.arm();
-        let CqInner {
-            consumer, source, ..
-        } = &*inner;
-        let lease = match source {
-            Source::Device(lease) => lease,
-            // It has an event once what is posted is flushed.
-            Source::Nothing => return false,
+        if inner.state.is_quiet {
             // Its ULP polls once more, and finds what is flushed.
-            Source::Flush => return inner.has_pending(self.ring),
-        };
-        let Some(consumer) = consumer else {
+            return inner.has_pending(self.ring);
+        }
+        let Some((consumer, lease, _)) = inner.live() else {
+            // It has an event once what is posted is flushed.
             return false;
         };
         let doorbells = self.function.doorbells(lease.dev());
@@ -280,40 +256,30 @@ impl<Q: Completes> UlpCq<Q> {
 
 impl<Q: Completes> Client for UlpCq<Q> {
     fn cut(&self) {
-        let mut inner = self.inner.lock();
-        if inner.source.lease().is_none() {
-            return;
-        }
-        let before = replace(&mut inner.source, Source::Nothing);
-        // The lease is dropped with the lock released.
-        drop(inner);
-        drop(before);
+        self.held.cut();
     }
 
     /// Its ULP is told to poll if anything is posted. One without may be about to free the queue:
     /// nothing is to be told then.
     fn flush(&self) {
-        let mut inner = self.inner.lock();
-        let before = replace(&mut inner.source, Source::Flush);
-        let has_pending = inner.has_pending(self.ring);
-        // The lease is dropped with the lock released, and so is its ULP told.
-        drop(inner);
-        drop(before);
+        let has_pending = {
+            let mut inner = self.held.lock();
+            inner.state.is_quiet = true;
+            inner.has_pending(self.ring)
+        };
         if has_pending {
             self.armed.raise();
         }
     }
 
     fn unmap(&self) {
-        let _taking = self.taking.lock();
-        let consumer = self.inner.lock().consumer.take();
-        drop(consumer);
+        self.held.take(drop);
     }
 
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (taken, qps) = {
-            let inner = self.inner.lock();
-            (inner.taken, inner.qps.len())
+            let inner = self.held.lock();
+            (inner.state.taken, inner.state.qps.len())
         };
         writeln!(f, "cq {} completions {taken} qps {qps}", self.number)
     }
@@ -322,16 +288,17 @@ impl<Q: Completes> Client for UlpCq<Q> {
 impl<Q: Completes> CqInner<Q> {
     /// Whether there is a request that completes in `cq`, which this is of.
     fn has_pending(&self, cq: RingId) -> bool {
-        self.qps.iter().any(|(_, qp)| qp.has_pending(cq))
+        self.state.qps.iter().any(|(_, qp)| qp.has_pending(cq))
     }
 
     /// Takes up to [`BATCH`] completions, and no more than `left` entries. Returns whether there may be
     /// more.
     fn batch(&mut self, of: &UlpCq<Q>, left: &mut u32, into: &mut Completions<'_>) -> bool {
-        match self.source {
-            Source::Device(_) => {}
-            Source::Nothing => return false,
-            Source::Flush => return self.flush(of.ring, into),
+        if self.state.is_quiet {
+            return self.flush(of.ring, into);
+        }
+        if self.lease.is_none() {
+            return false;
         }
         // The queue pairs whose slots the head frees.
         let mut seen = [None; BATCH];
@@ -354,14 +321,14 @@ impl<Q: Completes> CqInner<Q> {
 
     /// Takes the next completion of the device.
     fn next(&mut self, number: Number, into: &mut Completions<'_>) -> Option<Number> {
-        let entry = self.consumer.as_mut()?.take()?;
-        self.taken = self.taken.wrapping_add(1);
-        let taken = self.taken;
+        let entry = self.memory.as_mut()?.take()?;
+        let CqState { taken, qps, .. } = &mut self.state;
+        *taken = taken.wrapping_add(1);
         let cqe = Cqe::decode(&entry.words);
         let (qp, index) = (cqe.qp.raw(), entry.seen.past().get().wrapping_sub(1));
         trace::cqe(number.raw(), index, qp, u32::from(cqe.status));
-        let completed = self.qps.get_mut(cqe.qp).and_then(|qp| {
-            let request = qp.complete(&cqe, entry.seen, taken)?;
+        let completed = qps.get_mut(cqe.qp).and_then(|qp| {
+            let request = qp.complete(&cqe, entry.seen, *taken)?;
             Some((request, request.completed(&cqe, qp.events())))
         });
         let Some((request, completed)) = completed else {
@@ -387,7 +354,7 @@ impl<Q: Completes> CqInner<Q> {
             ..Cqe::default()
         };
         let mut left = BATCH;
-        for (_, qp) in self.qps.iter() {
+        for (_, qp) in self.state.qps.iter() {
             while left != 0 && !into.is_full() {
                 let Some(request) = qp.pop(cq) else {
                     break;
@@ -407,7 +374,7 @@ impl<Q: Completes> CqInner<Q> {
         if let [None, ..] = seen {
             return;
         }
-        let (Some(consumer), Some(lease)) = (&mut self.consumer, self.source.lease()) else {
+        let Some((consumer, lease, state)) = self.live() else {
             return;
         };
         let doorbells = function.doorbells(lease.dev());
@@ -422,7 +389,7 @@ impl<Q: Completes> CqInner<Q> {
                 continue;
             }
             before = Some(*qp);
-            if let Some(qp) = self.qps.get_mut(*qp) {
+            if let Some(qp) = state.qps.get_mut(*qp) {
                 qp.reclaim(published);
             }
         }

@@ -26,6 +26,7 @@
 //! it is quiet nothing is flushed and no destroy returns, since then a ULP takes its memory back.
 
 mod cq;
+mod held;
 mod mr;
 mod pending;
 mod qp;

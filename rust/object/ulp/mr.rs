@@ -4,7 +4,13 @@
 //!
 //! The table of addresses is allocated with the region: a ULP maps pages and posts in any context.
 
-use super::super::file::Verbs;
+use super::{
+    super::file::Verbs,
+    held::{
+        Held,
+        Inner, //
+    }, //
+};
 use crate::{
     abi::command::BufferList,
     hw::ring::Ring,
@@ -16,32 +22,19 @@ use crate::{
     }, //
 };
 use kernel::{
-    new_mutex,
-    new_spinlock_irq,
     prelude::*,
-    sync::{
-        Arc,
-        Mutex,
-        SpinLockIrq, //
-    }, //
+    static_lock_class,
+    sync::Arc, //
 };
-
-struct FrmrInner {
-    pages: PageList,
-    /// `None` once the device does not use it any more.
-    table: Option<Ring>,
-}
 
 /// A fast registration memory region of a kernel ULP.
 #[pin_data]
 pub(crate) struct Frmr {
     /// Base-two logarithms of the smallest and the largest page.
     shifts: (u8, u8),
+    /// The table, and the pages in it.
     #[pin]
-    inner: SpinLockIrq<FrmrInner>,
-    /// Held while its table is taken: a shutdown frees what is kept after it has unmapped.
-    #[pin]
-    taking: Mutex<()>,
+    held: Held<Ring, PageList>,
 }
 
 impl Frmr {
@@ -51,15 +44,11 @@ impl Frmr {
     ///
     /// `ENOMEM`.
     pub(crate) fn new(most: u32, shifts: (u8, u8), table: Ring) -> Result<Arc<Self>> {
-        let inner = FrmrInner {
-            pages: PageList::new(most),
-            table: Some(table),
-        };
+        let lock = (c"Frmr::held", static_lock_class!());
         Arc::pin_init(
             pin_init!(Self {
                 shifts,
-                inner <- new_spinlock_irq!(inner, "Frmr::inner"),
-                taking <- new_mutex!((), "Frmr::taking"),
+                held <- Held::new(table, None, PageList::new(most), lock),
             }),
             GFP_KERNEL,
         )
@@ -77,13 +66,13 @@ impl Frmr {
         if !(least..=most).contains(&shift) {
             return Err(EINVAL);
         }
-        let mut inner = self.inner.lock();
-        let FrmrInner { pages, table } = &mut *inner;
-        pages.begin(shift);
+        let mut inner = self.held.lock();
+        let Inner { memory, state, .. } = &mut *inner;
+        state.begin(shift);
         list.for_each_page(|page| {
-            let index = pages.push(page).map_err(|_| ENOMEM)?;
+            let index = state.push(page).map_err(|_| ENOMEM)?;
             // Without a table what is posted is flushed.
-            if let Some(table) = table {
+            if let Some(table) = memory {
                 table.store(index, page);
             }
             Ok(())
@@ -102,19 +91,16 @@ impl Frmr {
         (addr, bytes): (u64, u64),
         post: impl FnOnce(BufferList) -> Result<R>,
     ) -> Result<R> {
-        let mut inner = self.inner.lock();
-        let FrmrInner { pages, table } = &mut *inner;
-        let table = table.as_ref().map(Ring::address);
-        let posted = post(pages.list(table, addr, bytes).ok_or(EINVAL)?)?;
-        pages.give();
+        let mut inner = self.held.lock();
+        let table = inner.memory.as_ref().map(Ring::address);
+        let posted = post(inner.state.list(table, addr, bytes).ok_or(EINVAL)?)?;
+        inner.state.give();
         Ok(posted)
     }
 }
 
 impl Client for Frmr {
     fn unmap(&self) {
-        let _taking = self.taking.lock();
-        let table = self.inner.lock().table.take();
-        drop(table);
+        self.held.take(drop);
     }
 }

@@ -12,6 +12,10 @@ use super::{
         Completes,
         UlpCq, //
     },
+    held::{
+        Held,
+        Inner, //
+    },
     pending::{
         none,
         refused,
@@ -77,14 +81,9 @@ use crate::{
 use core::mem::replace;
 use kernel::{
     fmt,
-    new_mutex,
-    new_spinlock_irq,
     prelude::*,
-    sync::{
-        Arc,
-        Mutex,
-        SpinLockIrq, //
-    }, //
+    static_lock_class,
+    sync::Arc, //
 };
 
 /// What a queue pair is.
@@ -117,11 +116,7 @@ impl UlpShape {
     }
 }
 
-struct QpInner {
-    /// `None` once the device does not use its memory any more.
-    pair: Option<QueuePair>,
-    /// `None` once the device is lost.
-    lease: Option<Lease>,
+struct QpState {
     sends: Pending,
     /// Those of its RQ.
     recvs: Pending,
@@ -135,12 +130,7 @@ struct QpInner {
     takes_recvs: bool,
 }
 
-impl QpInner {
-    /// What the device uses; `None` once it is lost.
-    fn live(&mut self) -> Option<&mut QueuePair> {
-        self.pair.as_mut().filter(|_| self.lease.is_some())
-    }
-}
+type QpInner = Inner<QueuePair, QpState>;
 
 /// A queue pair that a kernel ULP posts to.
 #[pin_data]
@@ -153,11 +143,7 @@ pub(crate) struct UlpQp {
     send_cq: Arc<UlpCq<Self>>,
     recv_cq: Arc<UlpCq<Self>>,
     #[pin]
-    inner: SpinLockIrq<QpInner>,
-    /// Held while its rings are taken: a shutdown frees what is kept after it has unmapped. Also
-    /// while they are made anew.
-    #[pin]
-    taking: Mutex<()>,
+    held: Held<QueuePair, QpState>,
 }
 
 impl UlpQp {
@@ -176,9 +162,8 @@ impl UlpQp {
         lease: Lease,
     ) -> Result<Arc<Self>> {
         let ids = (send_cq.ring, recv_cq.ring);
-        let inner = QpInner {
-            pair: Some(QueuePair::new(number, epoch, ids, rings)?),
-            lease: Some(lease),
+        let pair = QueuePair::new(number, epoch, ids, rings)?;
+        let state = QpState {
             sends: none(shape.max_send_wr)?,
             recvs: none(shape.sizes.entries().1)?,
             completer: Completer::new(recv_cq.ring),
@@ -186,6 +171,7 @@ impl UlpQp {
             is_ready: false,
             takes_recvs: false,
         };
+        let lock = (c"UlpQp::held", static_lock_class!());
         Arc::pin_init(
             pin_init!(Self {
                 function,
@@ -194,8 +180,7 @@ impl UlpQp {
                 events,
                 send_cq,
                 recv_cq,
-                inner <- new_spinlock_irq!(inner, "UlpQp::inner"),
-                taking <- new_mutex!((), "UlpQp::taking"),
+                held <- Held::new(pair, Some(lease), state, lock),
             }),
             GFP_KERNEL,
         )
@@ -231,9 +216,9 @@ impl UlpQp {
 
     /// What may be posted in its state from now on.
     pub(crate) fn permit(&self, takes_recvs: bool, is_ready: bool) {
-        let mut inner = self.inner.lock();
-        inner.takes_recvs = takes_recvs && self.shape.srq.is_none();
-        inner.is_ready = is_ready;
+        let state = &mut self.held.lock().state;
+        state.takes_recvs = takes_recvs && self.shape.srq.is_none();
+        state.is_ready = is_ready;
     }
 
     /// It was reset: drops all that is posted. Its completions that are in the CQs before these
@@ -243,38 +228,38 @@ impl UlpQp {
     ///
     /// `EINVAL`: its rings cannot be made anew.
     pub(crate) fn renew(&self, epoch: u32, old: Option<(Index, Index)>) -> Result {
-        let _taking = self.taking.lock();
         let old_sends = old.and_then(|(past, _)| self.send_cq.taken_at(past));
         let old_recvs = old.and_then(|(_, past)| self.recv_cq.taken_at(past));
-        let pair = {
-            let mut inner = self.inner.lock();
-            inner.sends.reset(old_sends);
-            inner.recvs.reset(old_recvs);
-            inner.completer.reset(old_recvs);
-            inner.pair.take()
-        };
-        // With the lock released, which keeps interrupts off: the rings may be large.
-        if let Some(rings) = pair.map(QueuePair::retire) {
-            rings.clear();
-            let ids = (self.send_cq.ring, self.recv_cq.ring);
-            let pair = QueuePair::new(self.number, epoch, ids, &rings)?;
-            self.inner.lock().pair = Some(pair);
+        {
+            let state = &mut self.held.lock().state;
+            state.sends.reset(old_sends);
+            state.recvs.reset(old_recvs);
+            state.completer.reset(old_recvs);
         }
-        Ok(())
+        // With the lock released, which keeps interrupts off: the rings may be large.
+        self.held.take(|pair| {
+            if let Some(rings) = pair.map(QueuePair::retire) {
+                rings.clear();
+                let ids = (self.send_cq.ring, self.recv_cq.ring);
+                let pair = QueuePair::new(self.number, epoch, ids, &rings)?;
+                self.held.lock().memory = Some(pair);
+            }
+            Ok(())
+        })
     }
 
     /// Writes a send into its ring.
     fn put_send(&self, inner: &mut QpInner, request: &SendRequest<'_, Verbs>) -> Result {
         let (sges, has_address) = (request.pieces.count(), request.to.is_some());
-        if !inner.is_ready || !self.shape.admits(request.operation, sges, has_address) {
+        if !inner.state.is_ready || !self.shape.admits(request.operation, sges, has_address) {
             return Err(EINVAL);
         }
-        if inner.sends.is_full() {
+        if inner.state.sends.is_full() {
             return Err(ENOMEM);
         }
         let (id, what) = (request.id, Posted::Send(request.operation));
         let (past, signal) = match inner.live() {
-            Some(pair) => {
+            Some((pair, ..)) => {
                 let signal = request.signaled || self.shape.signal_all;
                 let mut post = |buffer| {
                     let (words, used) = head(request, buffer)?;
@@ -293,27 +278,27 @@ impl UlpQp {
             }
             None => (Index::ZERO, true),
         };
-        inner.sends.push(past, Request { id, what, signal });
+        inner.state.sends.push(past, Request { id, what, signal });
         Ok(())
     }
 
     /// Writes a receive into its ring.
     fn put_recv(&self, inner: &mut QpInner, asked: &RecvRequest<'_>) -> Result {
-        if !inner.takes_recvs || asked.pieces.count() > self.shape.max_recv_sge as usize {
+        if !inner.state.takes_recvs || asked.pieces.count() > self.shape.max_recv_sge as usize {
             return Err(EINVAL);
         }
-        if inner.recvs.is_full() {
+        if inner.state.recvs.is_full() {
             return Err(ENOMEM);
         }
         let request = Request::receive(Recv::new(asked), self.shape.datagrams);
         let past = match inner.live() {
-            Some(pair) => {
+            Some((pair, ..)) => {
                 let posted = pair.post_recv(0, asked.pieces.iter().map(sge), request.id);
                 posted.map_err(refused)?
             }
             None => Index::ZERO,
         };
-        inner.recvs.push(past, request);
+        inner.state.recvs.push(past, request);
         Ok(())
     }
 
@@ -321,23 +306,16 @@ impl UlpQp {
     /// lost.
     fn post<R>(
         &self,
-        requests: impl Iterator<Item = Result<R>>,
+        mut requests: impl Iterator<Item = Result<R>>,
         cq: &UlpCq<Self>,
         mut put: impl FnMut(&mut QpInner, &R) -> Result,
         ring: impl FnOnce(&mut QueuePair, &Doorbells<'_>),
     ) -> Result {
-        let mut inner = self.inner.lock();
-        let mut posted = Ok(());
-        for request in requests {
-            posted = request.and_then(|request| put(&mut inner, &request));
-            if posted.is_err() {
-                break;
-            }
-        }
-        let QpInner { pair, lease, .. } = &mut *inner;
-        match (pair, lease) {
-            (Some(pair), Some(lease)) => ring(pair, &self.function.doorbells(lease.dev())),
-            _ => {
+        let mut inner = self.held.lock();
+        let posted = requests.try_for_each(|request| put(&mut inner, &request?));
+        match inner.live() {
+            Some((pair, lease, _)) => ring(pair, &self.function.doorbells(lease.dev())),
+            None => {
                 drop(inner);
                 cq.armed.raise();
             }
@@ -385,43 +363,41 @@ impl Completes for UlpQp {
     fn complete(&self, cqe: &Cqe, seen: Seen<Cq>, taken: u64) -> Option<Request> {
         let index = Index::new(cqe.index);
         let is_recv = cqe.flags & cqe_flags::RECV != 0;
-        let mut inner = self.inner.lock();
+        let mut inner = self.held.lock();
+        let Inner { memory, state, .. } = &mut *inner;
         if let (true, Some(srq)) = (is_recv, &self.shape.srq) {
-            let recv = inner.completer.complete(seen, taken, || srq.take(cqe))?;
+            let recv = state.completer.complete(seen, taken, || srq.take(cqe))?;
             return Some(Request::receive(recv, self.shape.datagrams));
         }
-        let QpInner {
-            pair, sends, recvs, ..
-        } = &mut *inner;
-        let pair = pair.as_mut()?;
+        let pair = memory.as_mut()?;
         if is_recv {
-            recvs.complete(pair.rq.as_mut()?, index, seen, taken)
+            state.recvs.complete(pair.rq.as_mut()?, index, seen, taken)
         } else {
-            sends.complete(&mut pair.sq, index, seen, taken)
+            state.sends.complete(&mut pair.sq, index, seen, taken)
         }
     }
 
     fn reclaim(&self, published: Published<Cq>) {
-        if let Some(pair) = &mut self.inner.lock().pair {
+        if let Some(pair) = &mut self.held.lock().memory {
             pair.reclaim(published);
         }
     }
 
     fn has_pending(&self, cq: RingId) -> bool {
-        let inner = self.inner.lock();
-        (self.recv_cq.ring == cq && inner.recvs.count() != 0)
-            || (self.send_cq.ring == cq && inner.sends.count() != 0)
+        let state = &self.held.lock().state;
+        (self.recv_cq.ring == cq && state.recvs.count() != 0)
+            || (self.send_cq.ring == cq && state.sends.count() != 0)
     }
 
     fn pop(&self, cq: RingId) -> Option<Request> {
-        let mut inner = self.inner.lock();
+        let state = &mut self.held.lock().state;
         if self.recv_cq.ring == cq {
-            if let Some(request) = inner.recvs.pop() {
+            if let Some(request) = state.recvs.pop() {
                 return Some(request);
             }
         }
         match self.send_cq.ring == cq {
-            true => inner.sends.pop(),
+            true => state.sends.pop(),
             false => None,
         }
     }
@@ -434,28 +410,25 @@ impl Completes for UlpQp {
 /// Its CQs flush what it has posted.
 impl Client for UlpQp {
     fn cut(&self) {
-        let lease = self.inner.lock().lease.take();
-        drop(lease);
+        self.held.cut();
     }
 
     /// One on an SRQ takes no receive any more, which `ib_drain_qp()` waits for.
     fn flush(&self) {
-        let had_ended = replace(&mut self.inner.lock().has_ended, true);
+        let had_ended = replace(&mut self.held.lock().state.has_ended, true);
         if self.shape.srq.is_some() && !had_ended {
             self.events.raise(QpEvent::LastReceive);
         }
     }
 
     fn unmap(&self) {
-        let _taking = self.taking.lock();
-        let pair = self.inner.lock().pair.take();
-        drop(pair.map(QueuePair::retire));
+        self.held.take(|pair| drop(pair.map(QueuePair::retire)));
     }
 
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (sends, recvs) = {
-            let inner = self.inner.lock();
-            (inner.sends.count(), inner.recvs.count())
+            let state = &self.held.lock().state;
+            (state.sends.count(), state.recvs.count())
         };
         writeln!(f, "qp {} sends {sends} recvs {recvs}", self.number)
     }

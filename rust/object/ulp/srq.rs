@@ -2,10 +2,16 @@
 
 //! Shared receive queues of kernel ULPs.
 
-use super::pending::{
-    refused,
-    sge,
-    Recv, //
+use super::{
+    held::{
+        Held,
+        Inner, //
+    },
+    pending::{
+        refused,
+        sge,
+        Recv, //
+    }, //
 };
 use crate::{
     abi::{
@@ -38,24 +44,14 @@ use crate::{
 };
 use kernel::{
     fmt,
-    new_mutex,
-    new_spinlock_irq,
     prelude::*,
-    sync::{
-        Arc,
-        Mutex,
-        SpinLockIrq, //
-    },
+    static_lock_class,
+    sync::Arc,
     warn_on, //
 };
 
-struct SrqInner {
-    /// `None` once the device does not use its memory any more.
-    ring: Option<Shared<Ring>>,
-    /// `None` once the device is lost.
-    lease: Option<Lease>,
-    recvs: Receives<KVVec<Place<Recv>>>,
-}
+/// What is posted, by place.
+type Recvs = Receives<KVVec<Place<Recv>>>;
 
 /// A shared receive queue that a kernel ULP posts to.
 #[pin_data]
@@ -67,10 +63,7 @@ pub(crate) struct UlpSrq {
     /// SGEs of a receive.
     max_sge: u32,
     #[pin]
-    inner: SpinLockIrq<SrqInner>,
-    /// Held while its ring is taken: a shutdown frees what is kept after it has unmapped.
-    #[pin]
-    taking: Mutex<()>,
+    held: Held<Shared<Ring>, Recvs>,
 }
 
 impl UlpSrq {
@@ -91,35 +84,25 @@ impl UlpSrq {
         let ring = Shared::new(id, ring, depth, stride, entries).map_err(|_| EINVAL)?;
         let mut places = KVVec::new();
         places.resize(entries as usize, Place::Free(0), GFP_KERNEL)?;
-        let inner = SrqInner {
-            ring: Some(ring),
-            lease: Some(lease),
-            recvs: Receives::new(places),
-        };
+        let lock = (c"UlpSrq::held", static_lock_class!());
         Arc::pin_init(
             pin_init!(Self {
                 function,
                 number,
                 stride,
                 max_sge,
-                inner <- new_spinlock_irq!(inner, "UlpSrq::inner"),
-                taking <- new_mutex!((), "UlpSrq::taking"),
+                held <- Held::new(ring, Some(lease), Receives::new(places), lock),
             }),
             GFP_KERNEL,
         )
     }
 
     /// Writes a receive into the ring. One that is posted to a lost device stays its ULP's.
-    fn put(&self, inner: &mut SrqInner, request: &RecvRequest<'_>) -> Result {
+    fn put(&self, inner: &mut Inner<Shared<Ring>, Recvs>, request: &RecvRequest<'_>) -> Result {
         if request.pieces.count() > self.max_sge as usize {
             return Err(EINVAL);
         }
-        let SrqInner {
-            ring: Some(ring),
-            lease: Some(_),
-            recvs,
-        } = inner
-        else {
+        let Some((ring, _, recvs)) = inner.live() else {
             return Ok(());
         };
         let place = recvs.next().ok_or(ENOMEM)?;
@@ -143,10 +126,9 @@ impl UlpSrq {
         &self,
         mut requests: impl Iterator<Item = Result<RecvRequest<'a>>>,
     ) -> Result {
-        let mut inner = self.inner.lock();
+        let mut inner = self.held.lock();
         let posted = requests.try_for_each(|request| self.put(&mut inner, &request?));
-        let SrqInner { ring, lease, .. } = &mut *inner;
-        if let (Some(ring), Some(lease)) = (ring, lease) {
+        if let Some((ring, lease, _)) = inner.live() {
             let doorbells = self.function.doorbells(lease.dev());
             ring.ring(|tail| doorbells.ring(doorbell::SRQ, self.number, tail.get()));
         }
@@ -155,28 +137,26 @@ impl UlpSrq {
 
     /// Takes the receive of a completion. Under the locks of the CQ and the queue pair.
     pub(super) fn take(&self, cqe: &Cqe) -> Option<Recv> {
-        let mut inner = self.inner.lock();
-        let SrqInner { ring, recvs, .. } = &mut *inner;
-        recvs.take(ring.as_mut()?, cqe.wr_id, Index::new(cqe.index))
+        let mut inner = self.held.lock();
+        let Inner { memory, state, .. } = &mut *inner;
+        state.take(memory.as_mut()?, cqe.wr_id, Index::new(cqe.index))
     }
 }
 
 impl Client for UlpSrq {
     fn cut(&self) {
-        let lease = self.inner.lock().lease.take();
-        drop(lease);
+        self.held.cut();
     }
 
     fn unmap(&self) {
-        let _taking = self.taking.lock();
-        let ring = self.inner.lock().ring.take();
-        warn_on!(ring.is_some_and(|ring| ring.audit(0).is_err()));
+        self.held
+            .take(|ring| warn_on!(ring.is_some_and(|ring| ring.audit(0).is_err())));
     }
 
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let recvs = {
-            let inner = self.inner.lock();
-            inner.ring.as_ref().map_or(0, Shared::in_flight)
+            let inner = self.held.lock();
+            inner.memory.as_ref().map_or(0, Shared::in_flight)
         };
         writeln!(f, "srq {} recvs {recvs}", self.number)
     }
