@@ -374,7 +374,7 @@ impl Hardware {
     }
 
     /// Frees `memory` if its object was destroyed, else keeps it until the device is quiet.
-    fn keep_unless<R, M: Send + 'static>(&self, ended: Result<R>, memory: M) {
+    pub(crate) fn keep_unless<R, M: Send + 'static>(&self, ended: Result<R>, memory: M) {
         match ended {
             Ok(_) => drop(memory),
             Err(_) => self.admin.leak(memory),

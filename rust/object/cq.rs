@@ -50,7 +50,6 @@ use crate::{
     },
     kernel::{
         eventfd::EventFd,
-        gate::Pass,
         rdma::{
             cq,
             Caller,
@@ -167,26 +166,15 @@ impl Cq {
         let context = ring.context();
         let (number, ring) =
             device.create_cq(&pass, vector, context, ring, events, armed.clone())?;
-        let (function, lease) = (device.function.clone(), pass.lease());
-        let name = (number, registered.epoch);
-        let queue = UlpCq::new(function, name, ring.clone(), armed, lease)
-            .and_then(|queue| device.clients.admit(queue));
-        match queue {
-            Ok(queue) => {
-                let cq = Self {
-                    owner: Owner::Ulp(registered.clone(), queue),
-                    number,
-                    vector,
-                };
-                Ok((cq, depth.entries()))
-            }
-            Err(error) => {
-                if device.destroy_cq(&pass, vector, number).is_err() {
-                    device.admin.leak(ring);
-                }
-                Err(error)
-            }
-        }
+        let queue = UlpCq::new(registered, &pass, number, ring.clone(), armed);
+        let destroy = || device.destroy_cq(&pass, vector, number);
+        let queue = ulp::admit(device, queue, ring, destroy)?;
+        let cq = Self {
+            owner: Owner::Ulp(registered.clone(), queue),
+            number,
+            vector,
+        };
+        Ok((cq, depth.entries()))
     }
 }
 
@@ -242,14 +230,9 @@ impl cq::Operations<Verbs> for Cq {
 
     fn destroy(self) {
         let device = self.owner.device();
-        let destroy = |pass: &Pass<'_>| device.destroy_cq(pass, self.vector, self.number);
-        match &self.owner {
-            Owner::Process(process, place) => process.end(Kind::Cq, Some(*place), destroy),
-            Owner::Ulp(registered, queue) => {
-                ulp::end(registered, destroy);
-                ulp::leave(device, &**queue);
-            }
-        }
+        ulp::destroy(&self.owner, Kind::Cq, |pass| {
+            device.destroy_cq(pass, self.vector, self.number)
+        });
     }
 
     fn poll(&self, into: &mut Completions<'_>) -> Result {

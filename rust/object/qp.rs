@@ -380,7 +380,7 @@ impl Qp {
         request: QpRequest,
         events: Events<QpEvent>,
     ) -> Result<(Self, u32)> {
-        let (device, epoch) = (&registered.device, registered.epoch);
+        let device = &registered.device;
         let shape = shape(device, &request, srq)?;
         let [send, recv] = cqs;
         let (send, recv) = (send.ulp()?.clone(), recv.ulp()?.clone());
@@ -393,26 +393,22 @@ impl Qp {
         }
         let create = command::Create::<command::Qp>(context);
         let (number, rings) = device.create_reporting(&pass, create, rings, events.clone())?;
-        let (function, lease) = (device.function.clone(), pass.lease());
-        let (name, cqs) = ((number, epoch), (send, recv));
-        let queue = UlpQp::new(function, name, &rings, shape, cqs, events, lease);
-        match queue.and_then(|queue| device.clients.admit(queue)) {
-            Ok(queue) => {
-                let joined = queue.join(rooms);
-                let owner = Owner::Ulp(registered.clone(), queue);
-                drop(pass);
-                let destroy = qp::Operations::destroy;
-                let qp = answered(Self { owner, number }, joined, destroy)?;
-                Ok((qp, number.raw()))
-            }
-            Err(error) => {
-                let destroyed = device.destroy_reporting::<command::Qp>(&pass, number, || ());
-                if destroyed.is_err() {
-                    device.admin.leak(rings);
-                }
-                Err(error)
-            }
-        }
+        let queue = UlpQp::new(
+            registered,
+            &pass,
+            number,
+            &rings,
+            shape,
+            (send, recv),
+            events,
+        );
+        let destroy = || device.destroy_reporting::<command::Qp>(&pass, number, || ());
+        let queue = ulp::admit(device, queue, rings, destroy)?;
+        let joined = queue.join(rooms);
+        let owner = Owner::Ulp(registered.clone(), queue);
+        drop(pass);
+        let qp = answered(Self { owner, number }, joined, qp::Operations::destroy)?;
+        Ok((qp, number.raw()))
     }
 
     /// Executes a command of a membership in a group, which has the error `already` if there is nothing
@@ -530,27 +526,16 @@ impl qp::Operations<Verbs> for Qp {
 
     fn destroy(self) {
         let device = self.owner.device();
-        let destroy = |pass: &Pass<'_>, then: &mut dyn FnMut()| {
-            device.destroy_reporting::<command::Qp>(pass, self.number, then)
+        let leave = || {
+            if let Ok((_, queue)) = self.owner.ulp() {
+                queue.leave();
+            }
         };
-        match &self.owner {
-            Owner::Process(process, place) => {
-                process.end(Kind::Qp, Some(*place), |pass| destroy(pass, &mut || ()));
-            }
-            Owner::Ulp(registered, queue) => {
-                let mut has_left = false;
-                let mut leave = || {
-                    queue.leave();
-                    has_left = true;
-                };
-                ulp::end(registered, |pass| destroy(pass, &mut leave));
-                // Without the device's word: no other queue pair has its index.
-                if !has_left {
-                    queue.leave();
-                }
-                ulp::leave(device, &**queue);
-            }
-        }
+        ulp::destroy(&self.owner, Kind::Qp, |pass| {
+            device.destroy_reporting::<command::Qp>(pass, self.number, leave)
+        });
+        // Without the device's word: no other queue pair has its index.
+        leave();
     }
 
     #[inline]

@@ -48,7 +48,6 @@ use crate::{
         ring::Ring, //
     },
     kernel::{
-        gate::Pass,
         rdma::{
             srq,
             Caller,
@@ -174,35 +173,18 @@ impl Srq {
             ..SrqContext::default()
         });
         let (number, ring) = device.create_reporting(&pass, create, ring, events)?;
-        let (function, lease) = (device.function.clone(), pass.lease());
-        let name = (number, registered.epoch);
-        let queue = UlpSrq::new(
-            function,
-            name,
-            ring.clone(),
-            (depth, stride),
+        let shape = (depth, stride, max_sge);
+        let queue = UlpSrq::new(registered, &pass, number, ring.clone(), shape);
+        let destroy = || device.destroy_reporting::<command::Srq>(&pass, number, || ());
+        let queue = ulp::admit(device, queue, ring, destroy)?;
+        let srq = Self {
+            owner: Owner::Ulp(registered.clone(), queue),
+            number,
             max_sge,
-            lease,
-        );
-        match queue.and_then(|queue| device.clients.admit(queue)) {
-            Ok(queue) => {
-                let srq = Self {
-                    owner: Owner::Ulp(registered.clone(), queue),
-                    number,
-                    max_sge,
-                    max_wr: Atomic::new(depth.entries()),
-                    slot,
-                };
-                Ok((srq, depth.entries()))
-            }
-            Err(error) => {
-                let destroyed = device.destroy_reporting::<command::Srq>(&pass, number, || ());
-                if destroyed.is_err() {
-                    device.admin.leak(ring);
-                }
-                Err(error)
-            }
-        }
+            max_wr: Atomic::new(depth.entries()),
+            slot,
+        };
+        Ok((srq, depth.entries()))
     }
 }
 
@@ -278,15 +260,9 @@ impl srq::Operations<Verbs> for Srq {
 
     fn destroy(self) {
         let device = self.owner.device();
-        let destroy =
-            |pass: &Pass<'_>| device.destroy_reporting::<command::Srq>(pass, self.number, || ());
-        match &self.owner {
-            Owner::Process(process, place) => process.end(Kind::Srq, Some(*place), destroy),
-            Owner::Ulp(registered, queue) => {
-                ulp::end(registered, destroy);
-                ulp::leave(device, &**queue);
-            }
-        }
+        ulp::destroy(&self.owner, Kind::Srq, |pass| {
+            device.destroy_reporting::<command::Srq>(pass, self.number, || ())
+        });
     }
 
     #[inline]

@@ -3,6 +3,7 @@
 //! The ring of a completion queue, and the queue pairs that complete in it.
 
 use super::{
+    super::file::Registered,
     held::{
         Held,
         Inner, //
@@ -30,7 +31,7 @@ use crate::{
         }, //
     },
     kernel::{
-        gate::Lease,
+        gate::Pass,
         rdma::{
             Completions,
             CqEvent,
@@ -146,27 +147,28 @@ pub(crate) struct UlpCq<Q> {
 }
 
 impl<Q: Completes> UlpCq<Q> {
-    /// The driver's side of CQ `number`, created in `ring` in `epoch`. Sleeps.
+    /// The driver's side of CQ `number`, created in `ring`. Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(crate) fn new(
-        function: Arc<Function>,
-        (number, epoch): (Number, u32),
+        registered: &Registered,
+        pass: &Pass<'_>,
+        number: Number,
         ring: CqRing,
         armed: Arc<Armed>,
-        lease: Lease,
     ) -> Result<Arc<Self>> {
         // Its ULP counts its slots.
-        let (consumer, _pool) = ring.consumer(number, epoch)?;
+        let (consumer, _pool) = ring.consumer(number, registered.epoch)?;
         let (ring, entries) = (consumer.ring(), consumer.depth().entries());
+        let function = registered.device.function.clone();
         let state = CqState {
             is_quiet: false,
             qps: Table::new(function.limits.qp)?,
             taken: 0,
         };
-        let lock = (c"UlpCq::held", static_lock_class!());
+        let (lease, lock) = (pass.lease(), (c"UlpCq::held", static_lock_class!()));
         Arc::pin_init(
             pin_init!(Self {
                 function,
@@ -198,11 +200,12 @@ impl<Q: Completes> UlpCq<Q> {
         drop(removed);
     }
 
-    /// Shows `look` the unread completions of receives of a queue pair that is destroyed. Interrupts
-    /// are off for as long as the ring is deep, if its ULP reads none of them.
+    /// Shows `look` the unread completions of receives of a queue pair that is destroyed, unless it is
+    /// removed. Interrupts are off for as long as the ring is deep, if its ULP reads none of them.
     pub(super) fn each_recv(&self, number: Number, mut look: impl FnMut(&Cqe)) {
-        let inner = self.held.lock();
-        let Some(consumer) = &inner.memory else {
+        let mut inner = self.held.lock();
+        let Inner { memory, state, .. } = &mut *inner;
+        let (Some(consumer), Some(_)) = (memory, state.qps.get_mut(number)) else {
             return;
         };
         consumer.visit(|words, _| {

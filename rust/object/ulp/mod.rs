@@ -45,16 +45,60 @@ pub(super) use self::{
     srq::UlpSrq, //
 };
 
-use super::file::Registered;
+use super::{
+    file::{
+        Owner,
+        Registered, //
+    },
+    memory::Place, //
+};
 use crate::{
     kernel::gate::Pass,
     life::{
         client::Client,
         device::Device, //
     },
-    policy::lifecycle::Failure, //
+    policy::{
+        lifecycle::Failure,
+        quota::Kind, //
+    }, //
 };
-use kernel::prelude::*;
+use kernel::{
+    prelude::*,
+    sync::Arc, //
+};
+
+/// Admits the driver's side of a queue that the device has in `memory`; if there is none, the queue
+/// ends by `destroy`. Sleeps.
+///
+/// # Errors
+///
+/// `ENOMEM`; that of `queue`.
+pub(super) fn admit<Q: Client + 'static, M: Send + 'static>(
+    device: &Device,
+    queue: Result<Arc<Q>>,
+    memory: M,
+    destroy: impl FnOnce() -> Result,
+) -> Result<Arc<Q>> {
+    let admitted = queue.and_then(|queue| device.clients.admit(queue));
+    admitted.inspect_err(|_| device.keep_unless(destroy(), memory))
+}
+
+/// Destroys a queue by `f`. On return the device no longer accesses its memory, or that of a process
+/// is kept. Sleeps.
+pub(super) fn destroy<Q: Client>(
+    owner: &Owner<Place, Arc<Q>>,
+    kind: Kind,
+    f: impl FnOnce(&Pass<'_>) -> Result,
+) {
+    match owner {
+        Owner::Process(process, place) => process.end(kind, Some(*place), f),
+        Owner::Ulp(registered, queue) => {
+            end(registered, f);
+            leave(&registered.device, &**queue);
+        }
+    }
+}
 
 /// Destroys an object by `f`. On return the device accesses no memory through it, whose next use
 /// may be any: without the device's word for that, waits until the device is quiet. Sleeps.

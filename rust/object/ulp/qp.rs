@@ -4,7 +4,10 @@
 //! them.
 
 use super::super::{
-    file::Verbs,
+    file::{
+        Registered,
+        Verbs, //
+    },
     request::rights, //
 };
 use super::{
@@ -55,7 +58,7 @@ use crate::{
         table::Room, //
     },
     kernel::{
-        gate::Lease,
+        gate::Pass,
         rdma::{
             Events,
             Operation,
@@ -147,22 +150,22 @@ pub(crate) struct UlpQp {
 }
 
 impl UlpQp {
-    /// The driver's side of queue pair `number`, created in `rings` in `epoch`. Sleeps.
+    /// The driver's side of queue pair `number`, created in `rings`. Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(crate) fn new(
-        function: Arc<Function>,
-        (number, epoch): (Number, u32),
+        registered: &Registered,
+        pass: &Pass<'_>,
+        number: Number,
         rings: &QpRings,
         shape: UlpShape,
         (send_cq, recv_cq): (Arc<UlpCq<Self>>, Arc<UlpCq<Self>>),
         events: Events<QpEvent>,
-        lease: Lease,
     ) -> Result<Arc<Self>> {
         let ids = (send_cq.ring, recv_cq.ring);
-        let pair = QueuePair::new(number, epoch, ids, rings)?;
+        let pair = QueuePair::new(number, registered.epoch, ids, rings)?;
         let state = QpState {
             sends: none(shape.max_send_wr)?,
             recvs: none(shape.sizes.entries().1)?,
@@ -171,7 +174,8 @@ impl UlpQp {
             is_ready: false,
             takes_recvs: false,
         };
-        let lock = (c"UlpQp::held", static_lock_class!());
+        let function = registered.device.function.clone();
+        let (lease, lock) = (pass.lease(), (c"UlpQp::held", static_lock_class!()));
         Arc::pin_init(
             pin_init!(Self {
                 function,
@@ -203,7 +207,8 @@ impl UlpQp {
     }
 
     /// The device has destroyed it: removes it from its CQs. None of its completions is taken from
-    /// now on. Those that are there free the places of their receives in an SRQ.
+    /// now on. Those that are there free the places of their receives in an SRQ. A second call does
+    /// nothing.
     pub(crate) fn leave(&self) {
         if let Some(srq) = &self.shape.srq {
             self.recv_cq.each_recv(self.number, |cqe| {

@@ -3,6 +3,7 @@
 //! Shared receive queues of kernel ULPs.
 
 use super::{
+    super::file::Registered,
     held::{
         Held,
         Inner, //
@@ -25,7 +26,7 @@ use crate::{
         ring::Ring, //
     },
     kernel::{
-        gate::Lease,
+        gate::Pass,
         rdma::RecvRequest, //
     },
     life::client::Client,
@@ -67,24 +68,24 @@ pub(crate) struct UlpSrq {
 }
 
 impl UlpSrq {
-    /// The driver's side of SRQ `number`, created in `ring` in `epoch`. Sleeps.
+    /// The driver's side of SRQ `number`, created in `ring`. Sleeps.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(crate) fn new(
-        function: Arc<Function>,
-        (number, epoch): (Number, u32),
+        registered: &Registered,
+        pass: &Pass<'_>,
+        number: Number,
         ring: Ring,
-        (depth, stride): (Depth, u8),
-        max_sge: u32,
-        lease: Lease,
+        (depth, stride, max_sge): (Depth, u8, u32),
     ) -> Result<Arc<Self>> {
-        let (id, entries) = (RingId::new(number.raw(), epoch), depth.entries());
+        let (id, entries) = (RingId::new(number.raw(), registered.epoch), depth.entries());
         let ring = Shared::new(id, ring, depth, stride, entries).map_err(|_| EINVAL)?;
         let mut places = KVVec::new();
         places.resize(entries as usize, Place::Free(0), GFP_KERNEL)?;
-        let lock = (c"UlpSrq::held", static_lock_class!());
+        let function = registered.device.function.clone();
+        let (lease, lock) = (pass.lease(), (c"UlpSrq::held", static_lock_class!()));
         Arc::pin_init(
             pin_init!(Self {
                 function,
