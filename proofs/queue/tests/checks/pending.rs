@@ -60,7 +60,7 @@ impl Queue {
 }
 
 /// That an entry of this CQ was read.
-fn seen(cq: RingId) -> Seen<Cq> {
+pub fn seen(cq: RingId) -> Seen<Cq> {
     let depth = Depth::new(8).unwrap();
     let memory = Words::new(8 * 4);
     let (mut consumer, _pool) = CqConsumer::new(cq, memory.clone(), depth, 8).unwrap();

@@ -3,12 +3,10 @@
 
 use super::checks;
 use super::memory::Memory as Words;
+use super::pending::seen;
 use super::prop::holds;
 use proptest::collection::vec;
 use proptest::prelude::any;
-use qpair_queue::consumer::CqConsumer;
-use qpair_queue::consumer::Seen;
-use qpair_queue::credit::Cq;
 use qpair_queue::credit::RingId;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
@@ -68,15 +66,6 @@ impl Queue {
         assert_eq!(self.receives.next().is_some(), self.ring.free() != 0);
         taken
     }
-}
-
-/// That an entry of this CQ was read.
-fn seen(cq: RingId) -> Seen<Cq> {
-    let depth = Depth::new(8).unwrap();
-    let memory = Words::new(8 * 4);
-    let (mut consumer, _pool) = CqConsumer::new(cq, memory.clone(), depth, 8).unwrap();
-    memory.write(depth, Index::ZERO, [0; 4]);
-    consumer.take().unwrap().seen
 }
 
 fn each_receive_is_taken_once_in_any_order() {
