@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=sh disable=SC2034,SC2086,SC2154 # variables of `storage`, which sources this
 #
-# iSER, of a disk in memory of the target core (rd_mcp). iscsid makes the session.
+# iSER, of a disk in memory of the target core (rd_mcp). iscsid makes the session. Its
+# files in sysfs are below the PCI device: without them iscsiadm cannot end it.
 
-disk=/dev/sda name=iqn.2026-11.test:memory
+events="fault reset unbind"
+io=/dev/sda name=iqn.2026-11.test:memory
 portal=$target/iscsi/$name/tpgt_1/np/$address:3260 tpg=$target/iscsi/$name/tpgt_1
 iscsid=''
 
-is_connected() { [ -b $disk ]; }
+is_connected() { [ -b $io ]; }
+is_logged_out() { [ -z "$(ls /sys/class/iscsi_session)" ]; }
+has_no_session() { [ ! -d $tpg ] || [ -z "$(tr -d '\0' <$tpg/dynamic_sessions)" ]; }
 node() { iscsiadm -m node -T $name -p "$address:3260" "$@" >"$said" 2>&1; }
 
 export_disk() {
@@ -18,9 +22,12 @@ export_disk() {
 	for attribute in authentication=0 generate_node_acls=1 demo_mode_write_protect=0; do
 		put ${attribute#*=} $tpg/attrib/${attribute%=*}
 	done
+	listen
+	put 1 $tpg/enable
+}
+listen() {
 	mkdir $portal || fail "no portal"
 	put 1 $portal/iser
-	put 1 $tpg/enable
 }
 
 start() {
@@ -40,8 +47,10 @@ start() {
 
 stop() {
 	if [ -n "$iscsid" ]; then
-		! is_connected || iscsiadm -m session --logout >"$said" 2>&1 || status=1
+		is_logged_out || { iscsiadm -m session --logout >"$said" 2>&1 && until_it 60 is_logged_out; } || { cat "$said" >&2; status=1; }
 		kill $iscsid
+		# Linux crashes if the portal group goes while a session of a lost device still closes.
+		until_it 100 has_no_session || status=1
 	fi
 	rm -rf /etc/iscsi /run/lock/iscsi /var/lib/iscsi
 	[ ! -d $tpg ] || echo 0 >$tpg/enable
@@ -49,4 +58,12 @@ stop() {
 	remove_directories $portal $tpg/lun/lun_0 $tpg ${tpg%/*} $target/iscsi $memory ${memory%/*}
 }
 
-transfer() { all_sizes $disk; }
+# The portal ends with the device that has its address.
+recover() {
+	if [ $what != fault ]; then
+		rmdir $portal
+		listen
+	fi
+	no_io_has_failed
+	end="the session has reconnected, and no I/O has failed"
+}

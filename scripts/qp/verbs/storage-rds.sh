@@ -4,7 +4,7 @@
 # RDS: messages between two sockets, and memory of one that the other writes and
 # reads.
 
-idle=''
+events="fault reset unbind remove unplug" idle=''
 connections() { objects | sed 's/.*\( qp .*\) mr .*/\1/'; }
 is_idle() { [ "$(connections)" = "$idle" ]; }
 
@@ -35,3 +35,23 @@ stop() {
 }
 
 transfer() { rds-transfer "$address" 300 8 || fail "rds-transfer, status $?"; }
+
+event() {
+	what=$1
+	started=$(requests)
+	rds-transfer "$address" 100000 0 >"$folder/load" 2>&1 &
+	fio=$!
+	expect "no load" is_loaded
+	case $what in
+	fault) fail_once send ;;
+	*) disturb_device ;;
+	esac
+	sleep 2
+	kill $fio
+	wait $fio 2>/dev/null
+	fio=''
+	! [ -s "$folder/load" ] || fail "the messages: $(cat "$folder/load")"
+	rds-transfer "$address" 30 2 || fail "rds-transfer, status $?"
+	echo "$what: connected again"
+	expect_no_faults
+}

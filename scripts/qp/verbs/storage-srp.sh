@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
-# shellcheck shell=sh disable=SC2086,SC2154 # variables of `storage`, which sources this
+# shellcheck shell=sh disable=SC2034,SC2086,SC2154 # variables of `storage`, which sources this
 #
 # SRP, of a disk in memory of the target core (rd_mcp).
 
-disk=/dev/sda tpg=none
+events="fault reset unbind remove unplug"
+io=/dev/sda tpg=none
 
-is_connected() { [ -b $disk ]; }
+is_connected() { [ -b $io ]; }
+is_away() { ! is_connected; }
 
 start() {
 	load sd_mod ib_srpt ib_srp
@@ -34,4 +36,16 @@ stop() {
 	remove_directories $tpg/acls/$address/lun_0 $tpg/acls/$address $tpg/lun/lun_0 $tpg ${tpg%/*} $target/srpt $memory ${memory%/*}
 }
 
-transfer() { all_sizes $disk; }
+# Both sides end with the device.
+recover() {
+	if [ $what = fault ]; then
+		no_io_has_failed
+		end="the initiator has reconnected, and no I/O has failed"
+		return
+	fi
+	expect "the disk stays" is_away
+	wait $fio
+	stop
+	start
+	end="the disk goes; set up again"
+}
