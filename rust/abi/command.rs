@@ -57,11 +57,11 @@ pub mod kind {
     pub const PAGE: u8 = 7;
     /// The function itself: its counters.
     pub const DEVICE: u8 = 8;
-    /// Memory window; since version 1.1.
+    /// Memory window.
     pub const MW: u8 = 9;
     /// Entry of the port's table of GIDs; there from the start.
     pub const GID: u8 = 10;
-    /// Fast registration memory region; since version 1.1.
+    /// Fast registration memory region.
     pub const FRMR: u8 = 11;
 }
 
@@ -75,7 +75,7 @@ pub mod verb {
     pub const QUERY: u8 = 3;
     /// Destroys an object, whose number may be used again at once.
     pub const DESTROY: u8 = 4;
-    /// Make it a member of a group (a queue pair); since version 1.1.
+    /// Make it a member of a group (a queue pair).
     pub const ATTACH: u8 = 5;
     /// Ends the membership of a queue pair in a group.
     pub const DETACH: u8 = 6;
@@ -191,7 +191,7 @@ pub mod cq_flags {
 
 layout! {
     /// The context of a queue pair: input of CREATE and MODIFY, output of QUERY.
-    pub struct QpContext: 16 {
+    pub struct QpContext: 20 {
         /// The domain whose regions it may name.
         pd: Number = 0 @ 0,
         /// The doorbell page that it answers to.
@@ -245,11 +245,34 @@ layout! {
         min_rnr_timer: u8 = 7 @ 8,
         /// [`qp_flags`].
         flags: u8 = 7 @ 16,
+        /// Base-two logarithm of the most payload of a packet, 8 to 12 (RC, UC; with `path`).
+        log_mtu: u8 = 7 @ 24,
+        /// Where the port's table has the GID that it sends from (RC, UC; with `path`).
+        source: u16 = 7 @ 32,
+        /// READs and atomics of its own that may be in flight, at most [`READS`] (RC; with `sq_psn`).
+        reads: u8 = 7 @ 48,
+        /// The same of its peer (RC; with `path`).
+        peer_reads: u8 = 7 @ 56,
         /// GID of its port, bytes 0 to 7 as in memory (UD); of the peer's port (RC, UC; with `peer`).
         /// 0 of UD: the port's table has it. 0 of a peer: its port is this one.
         gid: u64 = 14 @ 0,
         /// Bytes 8 to 15 of that GID.
         gid_high: u64 = 15 @ 0,
+        /// The network device that leads to its peer, bytes 0 to 3 of the address as in memory (RC,
+        /// UC; with `path`).
+        mac_low: u32 = 16 @ 0,
+        /// Bytes 4 and 5 of that address.
+        mac_high: u16 = 16 @ 32,
+        /// Traffic class of the packets (RC, UC; with `path`).
+        traffic_class: u8 = 16 @ 48,
+        /// Hop limit of the packets; 0 stands for 64 (RC, UC; with `path`).
+        hop_limit: u8 = 16 @ 56,
+        /// PSN of the first packet that it sends, 24 bits (RC, UC).
+        sq_psn: u32 = 17 @ 0,
+        /// PSN of the first packet that it expects, 24 bits (RC, UC; with `path`).
+        rq_psn: u32 = 17 @ 32,
+        /// Flow label of the packets, 20 bits (RC, UC; with `path`).
+        flow_label: u32 = 18 @ 0,
         ..;
         /// The buffer list of the SQ.
         sq: BufferList = 8,
@@ -258,12 +281,14 @@ layout! {
     }
 }
 
+/// Most READs and atomics of a queue pair that are in flight on the network.
+pub const READS: u8 = 16;
+
 /// What a queue pair is.
 pub mod qp_flags {
     /// A datagram that it sends to a group is not copied to itself (UD).
     pub const NO_OWN_COPY: u8 = 1 << 0;
-    /// Its SQ registers FRMRs, by DMA addresses (RC). A driver gives no process such a queue pair;
-    /// since version 1.1.
+    /// Its SQ registers FRMRs, by DMA addresses (RC). A driver gives no process such a queue pair.
     pub const REGISTERS: u8 = 1 << 1;
 }
 
@@ -315,9 +340,9 @@ pub mod timer {
 pub mod service {
     /// Reliable connected, in order and acknowledged.
     pub const RC: u8 = 0;
-    /// Unreliable datagram; since version 1.1.
+    /// Unreliable datagram.
     pub const UD: u8 = 1;
-    /// Unreliable connected; since version 1.1.
+    /// Unreliable connected.
     pub const UC: u8 = 2;
 }
 
@@ -354,8 +379,15 @@ pub mod qp_mask {
     pub const TIMERS: u32 = 1 << 6;
     /// No attribute: with the step to SQD it asks for an event when the SQ has drained.
     pub const NOTIFY: u32 = 1 << 5;
+    /// The way of frames to a peer at another port: `mac_low`, `mac_high`, `source`, `log_mtu`,
+    /// `traffic_class`, `hop_limit`, `flow_label`, `rq_psn` and `peer_reads`; together with `PEER`
+    /// (RC, UC).
+    pub const PATH: u32 = 1 << 7;
+    /// `sq_psn` and `reads`; together with the step from RTR to RTS (RC, UC).
+    pub const SQ_PSN: u32 = 1 << 8;
     /// All known bits; a MODIFY with another is refused.
-    pub const ALL: u32 = STATE | PEER | ACCESS | RETRY | Q_KEY | NOTIFY | TIMERS;
+    pub const ALL: u32 =
+        STATE | PEER | ACCESS | RETRY | Q_KEY | NOTIFY | TIMERS | PATH | SQ_PSN;
 }
 
 /// Access rights of a region, and of a peer.
@@ -368,13 +400,13 @@ pub mod access {
     pub const REMOTE_READ: u8 = 1 << 2;
     /// The peer may do atomics on it.
     pub const REMOTE_ATOMIC: u8 = 1 << 3;
-    /// Windows may be bound to it (of a region); since version 1.1.
+    /// Windows may be bound to it (of a region).
     pub const BIND: u8 = 1 << 4;
-    /// The peer's addresses are offsets in it (of a window of type 2); since version 1.1.
+    /// The peer's addresses are offsets in it (of a window of type 2).
     pub const ZERO_BASED: u8 = 1 << 5;
-    /// The peer may flush it so that all see what was written; since version 1.1.
+    /// The peer may flush it so that all see what was written.
     pub const FLUSH_GLOBAL: u8 = 1 << 6;
-    /// The peer may flush it so that what was written outlives a loss of power; since version 1.1.
+    /// The peer may flush it so that what was written outlives a loss of power.
     pub const FLUSH_PERSISTENT: u8 = 1 << 7;
     /// All that a window can give a peer.
     pub const REMOTE: u8 = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
@@ -406,7 +438,7 @@ layout! {
     }
 }
 
-/// Attributes that a MODIFY of a memory region changes; since version 1.1.
+/// Attributes that a MODIFY of a memory region changes.
 pub mod mr_mask {
     /// `addr` and `buffer`.
     pub const MEMORY: u32 = 1 << 0;
@@ -537,7 +569,7 @@ layout! {
     }
 }
 
-/// Attributes that a MODIFY of a shared receive queue changes; since version 1.1.
+/// Attributes that a MODIFY of a shared receive queue changes.
 pub mod srq_mask {
     /// `limit`: the event is armed.
     pub const LIMIT: u32 = 1 << 0;

@@ -84,7 +84,7 @@ impl UdWqe {
             ..Self::default()
         };
         wqe.set_flow_label(flow_label);
-        let [_, _, _, route, _, _] = wqe.encode();
+        let [_, _, _, route, ..] = wqe.encode();
         route
     }
 }
@@ -125,7 +125,7 @@ layout! {
 
 layout! {
     /// The head of a send work queue entry of a UD queue pair: a [`SendWqe`] with an address.
-    pub struct UdWqe: 6 {
+    pub struct UdWqe: 8 {
         /// As of a [`SendWqe`]: NOP, SEND or SEND_IMM.
         opcode: u8 = 0 @ 0,
         /// As of a [`SendWqe`].
@@ -159,6 +159,12 @@ layout! {
         gid: u64 = 4 @ 0,
         /// GID of the destination's port, bytes 8 to 15.
         gid_high: u64 = 5 @ 0,
+        /// The network device that leads to the destination, bytes 0 to 3 of the address as in
+        /// memory; ignored within the function.
+        mac_low: u32 = 6 @ 0,
+        /// Bytes 4 and 5 of that address.
+        mac_high: u16 = 6 @ 32,
+        ..;
     }
 }
 
@@ -363,21 +369,21 @@ pub mod opcode {
     pub const WRITE_IMM: u8 = 4;
     /// Reads the peer's memory.
     pub const READ: u8 = 5;
-    /// Compares and swaps 8 bytes of the peer's memory; since version 1.1.
+    /// Compares and swaps 8 bytes of the peer's memory.
     pub const COMPARE_SWAP: u8 = 6;
-    /// Adds to 8 bytes of the peer's memory; since version 1.1.
+    /// Adds to 8 bytes of the peer's memory.
     pub const FETCH_ADD: u8 = 7;
-    /// Completes when what was written before it is where it has to be; since version 1.1.
+    /// Completes when what was written before it is where it has to be.
     pub const FLUSH: u8 = 11;
-    /// Writes 8 bytes of the peer's memory at once; since version 1.1.
+    /// Writes 8 bytes of the peer's memory at once.
     pub const ATOMIC_WRITE: u8 = 12;
-    /// Binds a memory window; since version 1.1.
+    /// Binds a memory window.
     pub const BIND: u8 = 8;
-    /// Invalidates a memory window or an FRMR of its own; since version 1.1.
+    /// Invalidates a memory window or an FRMR of its own.
     pub const LOCAL_INV: u8 = 9;
-    /// As [`SEND`], and invalidates a memory window or an FRMR of the peer; since version 1.1.
+    /// As [`SEND`], and invalidates a memory window or an FRMR of the peer.
     pub const SEND_INV: u8 = 10;
-    /// Registers an FRMR; since version 1.1.
+    /// Registers an FRMR.
     pub const REG_MR: u8 = 13;
     /// In CQEs only: a receive that a SEND filled.
     pub const RECV: u8 = 0x80;

@@ -177,6 +177,8 @@ macro_rules! registers {
 
             /// The rest of the address.
             pub MAC_HI(u32) @ 0x64 {
+                /// The port sends and receives frames on the network of that device.
+                16:16 wired;
                 15:0 bytes;
             }
 
@@ -208,8 +210,8 @@ pub mod offset {
 /// What [`MAGIC`](offset::MAGIC) reads as: "QPR1".
 pub const MAGIC_VALUE: u32 = u32::from_le_bytes(*b"QPR1");
 /// The major version of the programming model that this source describes.
-pub const MAJOR: u32 = 1;
+pub const MAJOR: u32 = 2;
 /// The minor version: additions that software of a lower one need not know.
-pub const MINOR: u32 = 1;
+pub const MINOR: u32 = 0;
 /// Bytes of BAR 0 that are registers.
 pub const BYTES: usize = 0x1000;

@@ -153,13 +153,13 @@ codes! {
         LastReceive = 9, "last receive";
         /// The memory of the shared receive queue could not be read.
         SrqFatal = 10, "SRQ fatal";
-        /// The SQ of the queue pair, which is in SQD, has drained; since version 1.1.
+        /// The SQ of the queue pair, which is in SQD, has drained.
         SqDrained = 11, "SQ drained";
         /// The queue pair went to the error state for a request of its peer to memory that this one
-        /// may not access; `code` has the status. Since version 1.1.
+        /// may not access; `code` has the status.
         QpAccess = 12, "QP access error";
         /// The queue pair went to the error state for a request of its peer that is invalid; `code`
-        /// has the status. Since version 1.1.
+        /// has the status.
         QpRequest = 13, "QP request error";
     }
 }

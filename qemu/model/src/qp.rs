@@ -273,6 +273,7 @@ impl<M: Mapping> QueuePair<M> {
             gid_high,
             sq: *self.sq.ring.described(),
             rq: *self.rq.ring.described(),
+            ..QpContext::default()
         }
     }
 
