@@ -169,8 +169,8 @@ def walks():
 
 
 def panics():
-    """Is there no panic in the modules and in the device's model?"""
-    complain(lines_with(PANICS, files("rust/*.rs", "stream/*.rs", "qemu/model/src/*.rs", "qemu/ffi/src/*.rs"), tests=False))
+    """Is there no panic in the modules, and in the device's model and transport?"""
+    complain(lines_with(PANICS, files("rust/*.rs", "stream/*.rs", "qemu/model/src/*.rs", "qemu/roce/src/*.rs", "qemu/ffi/src/*.rs"), tests=False))
 
 
 def spdx():

@@ -34,7 +34,7 @@ ORDER = [
 # Declares the others, and imports nothing.
 ROOT = "qpair"
 # Crates with a table, and their roots.
-TABLES = {"provider/data/src": "lib", "qemu/model/src": "lib", "stream": "qpair_stream", "tools/libqpair/src": "lib", "tools/selftests/src": "lib"}
+TABLES = {"provider/data/src": "lib", "qemu/model/src": "lib", "qemu/roce/src": "lib", "stream": "qpair_stream", "tools/libqpair/src": "lib", "tools/selftests/src": "lib"}
 ROOTS = {ROOT, "lib", "main", *TABLES.values()}
 # The folders whose directories have no circle.
 FOLDERS = ("rust", *TABLES, "qemu/ffi/src", "tools/bench/src", "tools/header/src", "tools/qpair/src", "tools/ring/src", "tools/testkit/src", "tools/uverbs/src")

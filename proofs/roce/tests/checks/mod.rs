@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The suite: plain functions that panic when a rule is broken.
+//!
+//! `tests/rules.rs` runs each as a test; `tests/mutants.rs` runs all of them under each wrong
+//! variant.
+
+pub mod captured;
+pub mod frame;
+pub mod header;
+#[path = "../../../queue/tests/checks/prop.rs"]
+pub mod prop;
+pub mod segment;
+
+pub(crate) use qpair_testkit::checks;
+use qpair_testkit::Check;
+
+/// Every check; first those whose failures are the most specific, and the shortest.
+pub fn all() -> impl Iterator<Item = Check> {
+    let parts = [
+        segment::CHECKS,
+        captured::CHECKS,
+        header::CHECKS,
+        frame::CHECKS,
+    ];
+    parts.into_iter().flatten().copied()
+}
