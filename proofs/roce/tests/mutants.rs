@@ -8,6 +8,7 @@
 extern crate proofs_roce as qpair_roce;
 
 mod checks;
+mod link;
 
 use qpair_roce::mutant::activate;
 use qpair_roce::mutant::Mutant;

@@ -6,3 +6,4 @@
 extern crate proofs_roce as qpair_roce;
 
 mod checks;
+mod link;
