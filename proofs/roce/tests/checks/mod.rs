@@ -15,6 +15,7 @@ pub mod prop;
 pub mod receiver;
 pub mod segment;
 pub mod sender;
+pub mod unreliable;
 
 pub(crate) use qpair_testkit::checks;
 use qpair_testkit::Check;
@@ -25,6 +26,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         budgets::CHECKS,
         sender::CHECKS,
         receiver::CHECKS,
+        unreliable::CHECKS,
         segment::CHECKS,
         captured::CHECKS,
         header::CHECKS,
