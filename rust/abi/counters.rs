@@ -81,6 +81,14 @@ counters! {
     RnrRetries = "rnr-retries", "waits for a receive of a peer";
     Registrations = "registrations", "FRMRs registered";
     Invalidations = "invalidations", "FRMRs and windows invalidated by a request";
+    FramesIn = "frames-in", "frames received";
+    FramesOut = "frames-out", "frames sent";
+    FramesForeign = "frames-foreign", "frames for no queue pair that receives";
+    FramesMalformed = "frames-malformed", "frames with wrong lengths or headers";
+    FramesCorrupt = "frames-corrupt", "frames with a wrong ICRC";
+    FramesOverflowed = "frames-overflowed", "frames received for which there was no room";
+    OutOfSequence = "out-of-sequence", "packets received before another that is missing";
+    Duplicates = "duplicates", "packets received again";
 }
 
 /// Bytes of the array that `QUERY DEVICE` writes.

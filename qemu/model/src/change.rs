@@ -204,6 +204,7 @@ impl<H: Host> Function<H> {
         data.windows.leave(&mut data.regions, qp);
         data.groups.leave(qp);
         data.end_hold(qp);
+        data.drop_frames(qp);
         for subject in Subject::of_qp(qp) {
             data.events.forget(subject);
         }
@@ -412,6 +413,7 @@ impl<H: Host> Function<H> {
         data.windows.leave(&mut data.regions, qp);
         data.groups.leave(qp);
         data.end_hold(qp);
+        data.drop_frames(qp);
         for subject in Subject::of_qp(qp) {
             data.events.cancel(subject);
         }

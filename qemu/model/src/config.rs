@@ -72,6 +72,8 @@ pub struct Config {
     pub retry_ns: u64,
     /// The seed of the keys of memory regions; 0 is a random number at each reset.
     pub key_seed: u64,
+    /// The port sends and receives frames.
+    pub wired: bool,
     /// The core works inside the doorbell if both of its times are 0. For deterministic machines.
     pub inline: bool,
 }
@@ -111,6 +113,7 @@ impl Default for Config {
             wqe_ns: 0,
             retry_ns: 4_000_000,
             key_seed: 0,
+            wired: false,
             inline: false,
         }
     }

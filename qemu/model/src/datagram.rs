@@ -7,6 +7,9 @@
 //! invalid by itself fails the destination. One to a [group](crate::group) is as many datagrams as
 //! the group has members, and may take more turns.
 //!
+//! One to a GID of another port leaves the function, if it is wired, and one to a group leaves it besides. It
+//! waits in the SQ until the network has room.
+//!
 //! | dropped because of | receive |
 //! |---|---|
 //! | a foreign GID, or no GID to send from | - |
@@ -28,6 +31,9 @@ use crate::message::Cursor;
 use crate::message::Message;
 use crate::message::Piece;
 use crate::message::Sender;
+use crate::net::source_port;
+use crate::path::bytes_of;
+use crate::path::is_ipv4;
 use crate::qp::NoReceive;
 use crate::qp::Receive;
 use crate::region::Range;
@@ -38,6 +44,7 @@ use qpair_abi::command::service;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::cqe_flags;
 use qpair_abi::entry::opcode;
+use qpair_abi::entry::send_flags;
 use qpair_abi::entry::Cqe;
 use qpair_abi::entry::RecvWqe;
 use qpair_abi::entry::UdWqe;
@@ -47,6 +54,12 @@ use qpair_abi::entry::OWN_Q_KEY;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 use qpair_abi::Number;
+use qpair_roce::extended::Deth;
+use qpair_roce::extended::With;
+use qpair_roce::frame::Route;
+use qpair_roce::header::Headers;
+use qpair_roce::header::Service;
+use qpair_roce::operation::Operation;
 
 /// The version of the GRH, which is that of IPv6, in its first word.
 const GRH_VERSION: u32 = 6 << 28;
@@ -71,6 +84,14 @@ fn q_key_of(from: &Attributes, wqe: &UdWqe) -> u32 {
         from.q_key
     } else {
         wqe.q_key
+    }
+}
+
+/// The hop limit of a datagram.
+fn hops(wqe: &UdWqe) -> u8 {
+    match wqe.hop_limit {
+        0 => GRH_HOPS,
+        hops => hops,
     }
 }
 
@@ -99,12 +120,85 @@ impl<H: Host> DataPath<H> {
             *budget = budget.saturating_sub(u64::from(message.bytes));
         } else {
             let wqe = words.first_chunk().map(UdWqe::decode).unwrap_or_default();
+            let route = if begun {
+                None
+            } else {
+                self.route(sender, &wqe)
+            };
+            if let Some(route) = &route {
+                if self.room() == 0 {
+                    self.wait_for_room(sender.qp);
+                    return Ok(false);
+                }
+                self.send_frame(sender, message, (wqe, words), route)?;
+                *budget = budget.saturating_sub(u64::from(message.bytes));
+            }
             if is_for_group(&wqe) {
                 return self.copy_to_group(sender, message, (wqe, words), budget);
             }
-            self.core.bus.count(Counter::Dropped);
+            if route.is_none() {
+                self.core.bus.count(Counter::Dropped);
+            }
         }
         Ok(self.complete_unreliable(sender.qp, &message.wqe, message.past) && *budget != 0)
+    }
+
+    /// The route of a datagram that leaves the function: to another port, or to a group. One between
+    /// an IPv4 and an IPv6 address has none.
+    #[cold]
+    fn route(&self, sender: &Sender, wqe: &UdWqe) -> Option<Route> {
+        let from = self.qps.get(sender.qp)?.gid;
+        let (from, to) = (self.port.sends_from(from, wqe)?, [wqe.gid, wqe.gid_high]);
+        if !self.is_linked() || self.port.has(to) || is_ipv4(from) != is_ipv4(to) {
+            return None;
+        }
+        let [a, b, c, d] = wqe.mac_low.to_le_bytes();
+        let [e, f] = wqe.mac_high.to_le_bytes();
+        Some(Route {
+            from_mac: self.core.knobs.mac,
+            to_mac: [a, b, c, d, e, f],
+            from: bytes_of(from),
+            to: bytes_of(to),
+            source_port: source_port(sender.qp),
+            hops: hops(wqe),
+            class: wqe.traffic_class,
+            flow: wqe.flow_label(),
+        })
+    }
+
+    /// Sends a datagram to the network.
+    fn send_frame(
+        &mut self,
+        sender: &Sender,
+        message: &Message,
+        (wqe, words): (UdWqe, &[u64]),
+        route: &Route,
+    ) -> Result<(), (Status, Detail)> {
+        let from = self.qps.get(sender.qp).map(|found| found.attributes);
+        let deth = Deth {
+            q_key: q_key_of(&from.unwrap_or_default(), &wqe),
+            source: self.port.name(sender.qp).raw(),
+        };
+        let with = match wqe.opcode {
+            opcode::SEND_IMM => With::Immediate(wqe.imm.to_le_bytes()),
+            _ => With::Nothing,
+        };
+        let headers = Headers {
+            service: Service::Ud(deth),
+            operation: Operation::SendOnly(with),
+            solicited: wqe.flags & send_flags::SOLICITED != 0,
+            ack: false,
+            dest: wqe.dest.raw(),
+            psn: self.frames.next_psn(),
+        };
+        let bytes = message.bytes as usize;
+        let sent = self.transmit(route, &headers, bytes, |data, payload| {
+            data.gather(sender, message, words, payload)
+        });
+        sent.map_err(|detail| (Status::LocalProtection, detail))?;
+        let bytes = u64::from(message.bytes);
+        self.core.bus.add(Counter::SendBytes, bytes);
+        Ok(())
     }
 
     /// Copies a datagram to the members of a group, as far as the turn goes: whether the turn goes on
@@ -165,7 +259,9 @@ impl<H: Host> DataPath<H> {
             return Ok(None);
         }
         if member.is_none() && message.done == 0 || no_source {
-            self.core.bus.count(Counter::Dropped);
+            // One that has left for the network is not lost.
+            let lost = no_source || !self.is_linked();
+            self.core.bus.add(Counter::Dropped, u64::from(lost));
             return Ok(None);
         }
         let q_key = q_key_of(&from, &wqe);
@@ -184,8 +280,8 @@ impl<H: Host> DataPath<H> {
             let is_own = dest == sender.qp && from.flags & qp_flags::NO_OWN_COPY != 0;
             if !is_own {
                 *budget = budget.saturating_sub(cost);
-                let wqe = UdWqe { dest, ..wqe };
-                if !self.fill(sender, &wqe, message, q_key, whole) {
+                let piece = message.piece();
+                if !self.fill((dest, q_key), sender.qp, &piece, whole) {
                     self.core.bus.count(Counter::Dropped);
                 }
             }
@@ -224,41 +320,63 @@ impl<H: Host> DataPath<H> {
         gathered.map_err(|detail| (Status::LocalProtection, detail))?;
         *header = self.grh(sender, &wqe, message);
         let packet = packet.get(..whole).unwrap_or(&[]);
-        Ok(self.fill_taken(sender, &wqe, message, packet))
+        Ok(self.fill_taken(wqe.dest, sender.qp, &message.piece(), packet))
     }
 
-    /// Fills a receive of the destination with a packet, whose datagram has this Q_Key. False: it is
-    /// to be dropped.
+    /// Fills a receive of the destination with a packet of this function. False: it is to be dropped.
     fn fill(
         &mut self,
-        sender: &Sender,
-        wqe: &UdWqe,
-        message: &Message,
-        q_key: u32,
+        (dest, q_key): (Number, u32),
+        source: Number,
+        piece: &Piece,
         packet: &[u8],
     ) -> bool {
-        self.is_accepted(wqe.dest, q_key)
-            && self.take_room(wqe.dest, packet.len() as u64)
-            && self.fill_taken(sender, wqe, message, packet)
+        self.is_accepted(dest, q_key)
+            && self.take_room(dest, packet.len() as u64)
+            && self.fill_taken(dest, source, piece, packet)
     }
 
-    /// Fills the receive that was taken. False: the datagram is to be dropped.
+    /// Fills the receive that was taken with a packet of this function. False: it is to be dropped.
     #[inline(always)]
-    fn fill_taken(
+    fn fill_taken(&mut self, dest: Number, source: Number, piece: &Piece, packet: &[u8]) -> bool {
+        let source = self.port.name(source);
+        let filled = self.fill_and_complete(dest, source, piece, packet);
+        if filled {
+            self.core
+                .bus
+                .add(Counter::SendBytes, u64::from(piece.bytes));
+        }
+        filled
+    }
+
+    /// Fills a receive of the destination with a packet from the network, as it came. False: it is
+    /// to be dropped.
+    pub(crate) fn fill_from_network(
         &mut self,
-        sender: &Sender,
-        wqe: &UdWqe,
-        message: &Message,
+        dest: Number,
+        deth: Deth,
+        piece: &Piece,
         packet: &[u8],
     ) -> bool {
-        if let Err(detail) = self.scatter(wqe.dest, packet) {
-            self.fail_receive(wqe.dest, Status::LocalProtection, detail);
+        let source = Number::from_raw(deth.source);
+        self.is_accepted(dest, deth.q_key)
+            && self.take_room(dest, packet.len() as u64)
+            && self.fill_and_complete(dest, source, piece, packet)
+    }
+
+    #[inline(always)]
+    fn fill_and_complete(
+        &mut self,
+        dest: Number,
+        source: Number,
+        piece: &Piece,
+        packet: &[u8],
+    ) -> bool {
+        if let Err(detail) = self.scatter(dest, packet) {
+            self.fail_receive(dest, Status::LocalProtection, detail);
             return false;
         }
-        self.core
-            .bus
-            .add(Counter::SendBytes, u64::from(message.bytes));
-        self.complete_datagram(sender, wqe, message, packet.len() as u32);
+        self.complete_datagram(dest, source, piece, packet.len() as u32);
         true
     }
 
@@ -374,13 +492,9 @@ impl<H: Host> DataPath<H> {
         let bytes = payload.wrapping_add(headers).wrapping_add(imm);
         let [high, low] = bytes.to_be_bytes();
         let mut grh = [0; GRH_BYTES];
-        let hops = match wqe.hop_limit {
-            0 => GRH_HOPS,
-            hops => hops,
-        };
         let class = u32::from(wqe.traffic_class) << 20;
         let [a, b, c, d] = (GRH_VERSION | class | wqe.flow_label()).to_be_bytes();
-        let first = [a, b, c, d, high, low, next, hops];
+        let first = [a, b, c, d, high, low, next, hops(wqe)];
         let gids = from.into_iter().chain([wqe.gid, wqe.gid_high]);
         let rest = gids.flat_map(u64::to_le_bytes);
         for (byte, value) in grh.iter_mut().zip(first.into_iter().chain(rest)) {
@@ -390,18 +504,15 @@ impl<H: Host> DataPath<H> {
     }
 
     /// Completes the receive that a datagram has filled.
-    fn complete_datagram(&mut self, sender: &Sender, wqe: &UdWqe, message: &Message, bytes: u32) {
-        let Some(found) = self.qps.get_mut(wqe.dest) else {
+    fn complete_datagram(&mut self, dest: Number, source: Number, piece: &Piece, bytes: u32) {
+        let Some(found) = self.qps.get_mut(dest) else {
             return;
         };
         let cq = found.recv_cq;
-        let piece = Piece {
-            bytes,
-            ..message.piece()
-        };
+        let piece = Piece { bytes, ..*piece };
         if let Some(cqe) = found.received(&piece) {
             let cqe = Cqe {
-                src: self.port.name(sender.qp).raw(),
+                src: source.raw(),
                 flags: cqe.flags | cqe_flags::GRH,
                 ..cqe
             };

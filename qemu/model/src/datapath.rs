@@ -12,6 +12,7 @@ use crate::cq::CompletionQueue;
 use crate::cq::PutError;
 use crate::event::Events;
 use crate::fifo::Links;
+use crate::frames::Frames;
 use crate::group::Groups;
 use crate::host::DmaFault;
 use crate::host::Host;
@@ -55,6 +56,7 @@ pub(crate) struct DataPath<H: Host> {
     pub(crate) windows: Windows,
     pub(crate) port: Port,
     pub(crate) groups: Groups,
+    pub(crate) frames: Frames,
     /// Completions of a test, for which the CQs wait until the machine continues.
     pub(crate) injected: Vec<(Number, [u64; Cqe::WORDS])>,
     /// The rules of faults have changed while the machine was stopped.
@@ -78,6 +80,7 @@ impl<H: Host> DataPath<H> {
             windows: Windows::new(config.mws, 0),
             port: Port::default(),
             groups: Groups::default(),
+            frames: Frames::new(&config),
             injected: Vec::new(),
             frees_held: false,
             blocks: vec![0; FETCH_WORDS],
@@ -103,6 +106,7 @@ impl<H: Host> DataPath<H> {
         self.windows = Windows::new(core.config.mws, !seed);
         self.port = Port::default();
         self.groups = Groups::default();
+        self.frames = Frames::new(&core.config);
         self.injected.clear();
         self.frees_held = false;
         core.power_on();

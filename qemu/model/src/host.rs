@@ -68,6 +68,17 @@ pub trait Host {
     /// earlier request; `u64::MAX` means never.
     fn wake_at(&mut self, nanos: u64);
 
+    /// How many frames [`transmit`](Self::transmit) takes now. After 0, a call of
+    /// [`Function::run`](crate::Function::run) follows when there is room.
+    fn room(&mut self) -> usize {
+        usize::MAX
+    }
+
+    /// Sends a frame to the network.
+    fn transmit(&mut self, frame: &[u8]) {
+        let _ = frame;
+    }
+
     /// A number that software cannot predict. The keys of memory regions are derived from it.
     fn random(&mut self) -> u64;
 

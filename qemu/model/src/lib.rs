@@ -49,6 +49,7 @@
 //! | `path` | where the peer of a queue pair is |
 //! | `port` | the GIDs of the port, and its queue pair 1 |
 //! | `group` | groups of multicast, and their members |
+//! | `frames` | frames that wait for their turn, and senders that wait for the network |
 //! | `schedule` | the core: state, run queue, timers, interrupts |
 //! | `subject` | what events are about |
 //! | `answer` | what a responder answers, and why a request fails |
@@ -62,6 +63,7 @@
 //! | `srq` | shared receive queues |
 //! | `datapath` | the objects that work requests use, and completions |
 //! | `shared` | receives of queue pairs on an SRQ |
+//! | `net` | sends frames |
 //! | `responder` | serves requests for one queue pair |
 //! | `transfer` | the sender's end of a message |
 //! | `atomic` | performs atomics |
@@ -73,6 +75,7 @@
 //! | `loopback` | carries messages to the queue pairs of the function |
 //! | `requester` | performs the work requests of an SQ |
 //! | `function` | the function: power-on, reset, queries of the machine |
+//! | `arrival` | frames that are received |
 //! | `context` | contexts of admin commands |
 //! | `create` | CREATE |
 //! | `change` | MODIFY, DESTROY |
@@ -91,6 +94,7 @@ pub mod rules;
 
 mod admin;
 mod answer;
+mod arrival;
 mod atomic;
 mod attributes;
 mod bus;
@@ -108,6 +112,7 @@ mod fault_point;
 mod faults;
 mod fifo;
 mod flush;
+mod frames;
 mod frmr;
 mod function;
 mod group;
@@ -118,6 +123,7 @@ mod loopback;
 mod message;
 mod mmio;
 mod mr;
+mod net;
 mod outcome;
 mod path;
 mod port;

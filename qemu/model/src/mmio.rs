@@ -28,6 +28,8 @@ const RESET: u32 = 1 << 1;
 const READY: u32 = 1 << 0;
 const FATAL: u32 = 1 << 1;
 const LINK_UP: u32 = 1 << 3;
+/// The bit of `MAC_HI`.
+const WIRED: u32 = 16;
 
 impl<H: Host> Function<H> {
     /// Reads a register.
@@ -68,7 +70,10 @@ impl<H: Host> Function<H> {
             offset::LIMIT_ASYNC => c.async_events,
             offset::MAC_LO => u32::from_le_bytes([m0, m1, m2, m3]),
             offset::LIMIT_GROUP => c.group_members << 16 | c.groups,
-            offset::MAC_HI => u32::from(u16::from_le_bytes([m4, m5])),
+            offset::MAC_HI => {
+                let bytes = u16::from_le_bytes([m4, m5]);
+                u32::from(c.wired) << WIRED | u32::from(bytes)
+            }
             _ => self.registers.read(offset),
         }
     }

@@ -6,6 +6,22 @@ use qpair_abi::Number;
 /// A GID, as two words of memory. 0 is none.
 pub(crate) type Gid = [u64; 2];
 
+/// The bytes of a GID.
+pub(crate) fn bytes_of([low, high]: Gid) -> [u8; 16] {
+    (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
+}
+
+/// Whether a GID is an IPv4 address that is mapped to one of IPv6.
+pub(crate) fn is_ipv4([low, high]: Gid) -> bool {
+    low == 0 && high as u32 == 0xffff_0000
+}
+
+/// The GID of these bytes.
+pub(crate) fn gid_of(bytes: [u8; 16]) -> Gid {
+    let whole = u128::from_le_bytes(bytes);
+    [whole as u64, (whole >> 64) as u64]
+}
+
 /// The address of a queue pair at another port.
 #[derive(Clone, Copy)]
 pub(crate) struct Route {

@@ -32,7 +32,8 @@ impl Default for Port {
 }
 
 impl Port {
-    fn has(&self, gid: Gid) -> bool {
+    /// Whether a GID is of this function.
+    pub(crate) fn has(&self, gid: Gid) -> bool {
         gid != NONE && self.gids.contains(&gid)
     }
 
@@ -64,6 +65,12 @@ impl Port {
             }
             own => own,
         }
+    }
+
+    /// The GID that a datagram leaves the function from: one of the table.
+    pub(crate) fn sends_from(&self, own: Gid, wqe: &UdWqe) -> Option<Gid> {
+        let from = self.source(own, wqe);
+        (own == NONE && from != NONE).then_some(from)
     }
 
     /// The queue pair that a destination names.

@@ -196,6 +196,8 @@ pub(crate) struct QueuePair<M> {
     pub(crate) last_due: bool,
     /// An event is asked for when the SQ has drained.
     pub(crate) drain_asked: bool,
+    /// Frames for it wait.
+    pub(crate) has_frames: bool,
 }
 
 impl<M> core::ops::Deref for QueuePair<M> {
@@ -227,6 +229,7 @@ impl<M: Mapping> QueuePair<M> {
             fed_by: Number::default(),
             last_due: false,
             drain_asked: false,
+            has_frames: false,
         }
     }
 
@@ -287,6 +290,7 @@ impl<M: Mapping> QueuePair<M> {
     fn has_work(&self) -> bool {
         let sends = !self.sq.window.is_empty();
         match self.state {
+            _ if self.has_frames => true,
             qp_state::RTS => sends && !self.waiting,
             qp_state::SQD => self.sending.is_some() && !self.waiting,
             qp_state::ERROR => {

@@ -50,6 +50,7 @@ impl<H: Host> Function<H> {
         data.core.delayed_due(now);
         data.qps.retries_due(&mut data.core, now);
         data.holds_due(now);
+        data.room_due();
         let inside = data.core.works_in_doorbells();
         let most = if inside {
             u64::MAX
@@ -186,6 +187,9 @@ impl<H: Host> Function<H> {
             budget.wqes = 1;
         }
         let data = &mut self.data;
+        if data.qps.get(qp).is_some_and(|found| found.has_frames) {
+            data.receive_frames(qp, budget);
+        }
         let Some((state, fed_by)) = data.qps.get(qp).map(|found| (found.state, found.fed_by))
         else {
             return;

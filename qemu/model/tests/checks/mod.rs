@@ -26,6 +26,7 @@ pub mod in_doorbells;
 pub mod life;
 pub mod limits;
 pub mod line;
+pub mod net;
 pub mod operations;
 pub mod order;
 pub mod poll;
@@ -86,6 +87,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         rings::CHECKS,
         poll::CHECKS,
         port::CHECKS,
+        net::CHECKS,
         garbage::CHECKS,
         limits::CHECKS,
         stream::chains::CHECKS,

@@ -262,6 +262,10 @@ pub struct TestHost {
     pub maps: bool,
     pub traces: Vec<Trace>,
     pub keep_traces: bool,
+    /// Frames that were sent.
+    pub frames: Vec<Vec<u8>>,
+    /// How many of them there may be.
+    pub room: usize,
 }
 
 impl TestHost {
@@ -278,6 +282,8 @@ impl TestHost {
             maps: true,
             traces: Vec::new(),
             keep_traces: false,
+            frames: Vec::new(),
+            room: 1024,
         }
     }
 }
@@ -340,6 +346,15 @@ impl Host for TestHost {
 
     fn wake_at(&mut self, nanos: u64) {
         self.wake_at = nanos;
+    }
+
+    fn room(&mut self) -> usize {
+        self.room.saturating_sub(self.frames.len())
+    }
+
+    fn transmit(&mut self, frame: &[u8]) {
+        assert!(self.frames.len() < self.room, "a frame without room");
+        self.frames.push(frame.to_vec());
     }
 
     fn bus_master(&self) -> bool {

@@ -6,6 +6,7 @@
 
 pub mod driver;
 mod frmr;
+pub mod lan;
 pub mod memory;
 pub mod objects;
 mod srq;
@@ -16,6 +17,7 @@ mod work;
 
 pub use driver::*;
 pub use frmr::*;
+pub use lan::*;
 pub use memory::*;
 pub use objects::*;
 pub use srq::*;

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Frames that are received.
+//!
+//! The port belongs to a network device, and sees all its frames. Those of RoCEv2 to a GID of the
+//! port are of this function, all others pass. Most unwanted frames are for queue pairs that are
+//! gone: they are dropped before anything else of them is read.
+//!
+//! A frame is for a queue pair that receives, has the right checksum and well-formed headers, and is
+//! what its connection expects. One that is not changes a counter, and nothing else.
+
+use crate::datapath::DataPath;
+use crate::frames::Frame;
+use crate::frames::FRAME_BYTES;
+use crate::function::Function;
+use crate::host::Host;
+use crate::message::Kind;
+use crate::message::Piece;
+use crate::path::gid_of;
+use crate::path::Gid;
+use crate::region::Range;
+use crate::run_queue::Budget;
+use qpair_abi::command::qp_state;
+use qpair_abi::command::GidContext;
+use qpair_abi::counters::Counter;
+use qpair_abi::entry::opcode;
+use qpair_abi::entry::DATAGRAM_BYTES;
+use qpair_abi::entry::GRH_BYTES;
+use qpair_abi::Number;
+use qpair_roce::extended::Deth;
+use qpair_roce::extended::With;
+use qpair_roce::frame::Bad;
+use qpair_roce::frame::Datagram;
+use qpair_roce::header::Headers;
+use qpair_roce::header::Service;
+use qpair_roce::operation::Operation;
+
+/// The bit of the first byte of an address that is not of one device.
+const GROUP: u8 = 1;
+
+fn is_group([gid, gid_high]: Gid) -> bool {
+    GidContext { gid, gid_high }.is_group()
+}
+
+impl<H: Host> Function<H> {
+    /// A frame from the network. Returns whether it is of this function alone; if not, it is also for
+    /// the network device.
+    pub fn frame(&mut self, frame: &[u8]) -> bool {
+        let data = &mut self.data;
+        if !data.core.config.wired || data.core.is_dead() {
+            return false;
+        }
+        let Some(datagram) = Datagram::of(frame, &data.core.knobs.mac) else {
+            return false;
+        };
+        let to = gid_of(datagram.to);
+        let by_group = frame.first().is_some_and(|byte| byte & GROUP != 0);
+        if by_group != is_group(to) || !(by_group || data.port.has(to)) {
+            return false;
+        }
+        data.arrive(&datagram, frame);
+        if data.core.works_in_doorbells() && !data.core.run_queue.is_empty() {
+            data.core.bus.host.wake();
+        }
+        !by_group
+    }
+}
+
+impl<H: Host> DataPath<H> {
+    /// A frame to a GID of the port, or to a group.
+    fn arrive(&mut self, datagram: &Datagram<'_>, frame: &[u8]) {
+        if !self.is_linked() {
+            return;
+        }
+        let (from, to) = (gid_of(datagram.from), gid_of(datagram.to));
+        let dest = datagram.dest().map(Number::from_raw);
+        let is_own = self.port.has(from);
+        if is_group(to) {
+            // Without members it is not even foreign.
+            let mut member = self.groups.next(to, Number::default());
+            if member.is_none() || dest != Some(Number::GROUP) || is_own {
+                return;
+            }
+            self.core.bus.count(Counter::FramesIn);
+            let frame = Frame::from(frame);
+            while let Some(qp) = member {
+                self.queue_frame(qp, &frame);
+                member = self.groups.next(to, qp);
+            }
+            return;
+        }
+        self.core.bus.count(Counter::FramesIn);
+        let qp = dest.map(|dest| self.port.named(dest));
+        match qp.filter(|qp| !is_own && self.receives(*qp)) {
+            Some(qp) if frame.len() <= FRAME_BYTES => self.queue_frame(qp, &Frame::from(frame)),
+            Some(_) => self.core.bus.count(Counter::FramesMalformed),
+            None => self.core.bus.count(Counter::FramesForeign),
+        }
+    }
+
+    /// Whether a queue pair has this number, and a state in which it receives.
+    fn receives(&self, qp: Number) -> bool {
+        let found = self.qps.get(qp).filter(|_| qp != Number::ADMIN);
+        found.is_some_and(|found| {
+            matches!(found.state, qp_state::RTR | qp_state::RTS | qp_state::SQD)
+        })
+    }
+
+    /// Has a frame wait for a turn of its queue pair.
+    fn queue_frame(&mut self, qp: Number, frame: &Frame) {
+        if !self.frames.push(qp.index(), frame.clone()) {
+            self.core.bus.count(Counter::FramesOverflowed);
+            return;
+        }
+        if let Some(found) = self.qps.get_mut(qp) {
+            found.has_frames = true;
+        }
+        self.qps.enqueue(&mut self.core, qp);
+    }
+
+    /// Receives the frames that wait, as far as the turn goes: half of it if the queue pair also
+    /// sends.
+    pub(crate) fn receive_frames(&mut self, qp: Number, budget: &mut Budget) {
+        let found = self.qps.get(qp);
+        let sends = found.is_some_and(|found| !found.sq.window.is_empty());
+        let mut left = budget.wqes.div_ceil(if sends { 2 } else { 1 });
+        while left != 0 && budget.bytes != 0 && self.core.is_ready() {
+            let Some((frame, is_last)) = self.frames.pop(qp.index()) else {
+                break;
+            };
+            left -= 1;
+            budget.wqes = budget.wqes.saturating_sub(1);
+            budget.bytes = budget.bytes.saturating_sub(frame.len() as u64);
+            if let Some(found) = self.qps.get_mut(qp) {
+                found.has_frames = !is_last;
+            }
+            self.receive_frame(qp, &frame);
+        }
+        self.qps.enqueue(&mut self.core, qp);
+    }
+
+    fn receive_frame(&mut self, qp: Number, frame: &[u8]) {
+        let datagram = Datagram::of(frame, &self.core.knobs.mac);
+        let Some(datagram) = datagram.filter(|_| self.receives(qp)) else {
+            self.core.bus.count(Counter::FramesForeign);
+            return;
+        };
+        match datagram.open() {
+            Ok((headers, payload)) => match headers.service {
+                Service::Ud(deth) => {
+                    self.receive_datagram(qp, &datagram, (&headers, deth), payload);
+                }
+                Service::Rc | Service::Uc => self.core.bus.count(Counter::FramesForeign),
+            },
+            Err(Bad::Malformed) => self.core.bus.count(Counter::FramesMalformed),
+            Err(Bad::Checksum) => self.core.bus.count(Counter::FramesCorrupt),
+        }
+    }
+
+    /// Fills a receive of a queue pair with a datagram.
+    fn receive_datagram(
+        &mut self,
+        qp: Number,
+        datagram: &Datagram<'_>,
+        (headers, deth): (&Headers, Deth),
+        payload: &[u8],
+    ) {
+        let (opcode, imm) = match headers.operation {
+            Operation::SendOnly(With::Immediate(imm)) => (opcode::SEND_IMM, imm),
+            _ => (opcode::SEND, [0; 4]),
+        };
+        let kind = Kind::of(opcode).filter(|_| payload.len() <= DATAGRAM_BYTES);
+        let Some(kind) = kind else {
+            self.core.bus.count(Counter::FramesMalformed);
+            return;
+        };
+        let piece = Piece {
+            opcode,
+            kind,
+            solicited: headers.solicited,
+            imm: u32::from_le_bytes(imm),
+            bytes: payload.len() as u32,
+            range: Range {
+                key: Number::default(),
+                addr: 0,
+                bytes: 0,
+            },
+        };
+        let mut packet = core::mem::take(&mut self.bounce);
+        let bytes = payload.len().saturating_add(GRH_BYTES);
+        let whole = packet.get_mut(..bytes).unwrap_or(&mut []);
+        if let Some((grh, rest)) = whole.split_first_chunk_mut() {
+            *grh = datagram.grh();
+            rest.copy_from_slice(payload);
+        }
+        let filled = self.fill_from_network(qp, deth, &piece, whole);
+        self.core.bus.add(Counter::Dropped, u64::from(!filled));
+        self.bounce = packet;
+    }
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Frames that were received and wait for a turn of their queue pair, and senders that wait until
+//! the network has room.
+//!
+//! A queue pair receives in its own turns, so a flood of frames takes the share of one doorbell
+//! page. Frames for which there is no room are dropped, as on any network.
+
+use crate::config::Config;
+use crate::fifo::Ends;
+use crate::fifo::Links;
+use qpair_roce::frame::AROUND;
+use qpair_roce::psn::Psn;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The most bytes of a frame: its payload is one packet, and no header of a packet is longer than
+/// 64 bytes.
+pub(crate) const FRAME_BYTES: usize = AROUND + 64 + 4096;
+/// The most frames that wait.
+const WAITING: usize = 1024;
+/// The most of one queue pair.
+const WAITING_OF_ONE: usize = 256;
+
+/// A frame, which each member of a group has.
+pub(crate) type Frame = Arc<[u8]>;
+
+/// The frames of a function.
+pub(crate) struct Frames {
+    /// Those that wait, by the index of the queue pair; none if the function is not wired.
+    inboxes: Vec<VecDeque<Frame>>,
+    waiting: usize,
+    /// Senders that wait for room, by index.
+    links: Links,
+    line: Ends,
+    /// A frame that is built.
+    pub(crate) buffer: Vec<u8>,
+    /// The number of the next datagram.
+    psn: Psn,
+}
+
+impl Frames {
+    pub(crate) fn new(config: &Config) -> Self {
+        let (qps, bytes) = if config.wired {
+            (config.qps, FRAME_BYTES)
+        } else {
+            (0, 0)
+        };
+        Self {
+            inboxes: (0..qps).map(|_| VecDeque::new()).collect(),
+            waiting: 0,
+            links: Links::new(qps),
+            line: Ends::default(),
+            buffer: vec![0; bytes],
+            psn: Psn::new(0),
+        }
+    }
+
+    /// Adds a frame for the queue pair at `index`: false if there is no room.
+    pub(crate) fn push(&mut self, index: usize, frame: Frame) -> bool {
+        let inbox = self.inboxes.get_mut(index);
+        let Some(inbox) = inbox.filter(|inbox| inbox.len() < WAITING_OF_ONE) else {
+            return false;
+        };
+        let has_room = self.waiting < WAITING;
+        if has_room {
+            inbox.push_back(frame);
+            self.waiting += 1;
+        }
+        has_room
+    }
+
+    /// Takes the next frame of the queue pair at `index`, and whether it was the last one.
+    pub(crate) fn pop(&mut self, index: usize) -> Option<(Frame, bool)> {
+        let inbox = self.inboxes.get_mut(index)?;
+        let frame = inbox.pop_front()?;
+        self.waiting = self.waiting.saturating_sub(1);
+        Some((frame, inbox.is_empty()))
+    }
+
+    /// Drops those of the queue pair at `index`.
+    pub(crate) fn clear(&mut self, index: usize) {
+        if let Some(inbox) = self.inboxes.get_mut(index) {
+            self.waiting = self.waiting.saturating_sub(inbox.len());
+            *inbox = VecDeque::new();
+        }
+    }
+
+    /// Adds the sender at `index` to those that wait for room, unless it is one.
+    pub(crate) fn wait(&mut self, index: usize) {
+        self.links.push(&mut self.line, index);
+    }
+
+    /// Whether a sender waits.
+    #[inline]
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.line.first().is_some()
+    }
+
+    /// Takes the sender that waits longest.
+    pub(crate) fn next_waiting(&mut self) -> Option<usize> {
+        let first = self.line.first()?;
+        self.links.remove(&mut self.line, first);
+        Some(first)
+    }
+
+    /// The number of a datagram. Receivers ignore it.
+    pub(crate) fn next_psn(&mut self) -> Psn {
+        let psn = self.psn;
+        self.psn = psn.plus(1);
+        psn
+    }
+}
