@@ -142,6 +142,8 @@ static struct ibv_ah *create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 		grh = attr->grh;
 	ah->route = qpair_data_route(resp.source, grh.hop_limit, grh.traffic_class,
 				     grh.flow_label);
+	memcpy(&ah->mac, resp.mac, sizeof(resp.mac));
+	ah->mac = le64toh(ah->mac);
 	return &ah->ibv_ah;
 }
 

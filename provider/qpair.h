@@ -92,6 +92,7 @@ struct qpair_ah {
 	/* The address, as send work requests have it. */
 	uint64_t gid[2];
 	uint64_t route;
+	uint64_t mac;
 };
 
 static inline struct qpair_context *to_context(struct ibv_context *context)

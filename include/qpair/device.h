@@ -126,6 +126,8 @@
 #define QPAIR_HW_REG_MAC_LO			0x60
 /* The rest of the address. */
 #define QPAIR_HW_REG_MAC_HI			0x64
+/* The port sends and receives frames on the network of that device. */
+#define QPAIR_HW_REG_MAC_HI_WIRED		0x00010000
 #define QPAIR_HW_REG_MAC_HI_BYTES		0x0000ffff
 /* Multicast groups. */
 #define QPAIR_HW_REG_LIMIT_GROUP		0x68
@@ -141,9 +143,9 @@
 /* What `MAGIC` reads as: "QPR1". */
 #define QPAIR_HW_MAGIC_VALUE			0x31525051
 /* The major version of the programming model that this source describes. */
-#define QPAIR_HW_MAJOR				1
+#define QPAIR_HW_MAJOR				2
 /* The minor version: additions that software of a lower one need not know. */
-#define QPAIR_HW_MINOR				1
+#define QPAIR_HW_MINOR				0
 /* Bytes of BAR 0 that are registers. */
 #define QPAIR_HW_REG_BYTES			0x1000
 
@@ -331,6 +333,10 @@ struct qpair_hw_send_wqe {
  * @flow_low: Flow label of the GRH, bits 0 to 15.
  * @gid: GID of the destination's port, bytes 0 to 7 as in memory.
  * @gid_high: GID of the destination's port, bytes 8 to 15.
+ * @mac_low: The network device that leads to the destination, bytes 0 to 3 of
+ *   the address as in memory; ignored within the function.
+ * @mac_high: Bytes 4 and 5 of that address.
+ * @reserved18: Zero.
  */
 struct qpair_hw_ud_wqe {
 	__u8 opcode;
@@ -349,6 +355,9 @@ struct qpair_hw_ud_wqe {
 	__le16 flow_low;
 	__le64 gid;
 	__le64 gid_high;
+	__le32 mac_low;
+	__le16 mac_high;
+	__u8 reserved18[10];
 };
 
 /**
@@ -574,27 +583,23 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_OP_WRITE_IMM			4
 /* Reads the peer's memory. */
 #define QPAIR_HW_OP_READ			5
-/* Compares and swaps 8 bytes of the peer's memory; since version 1.1. */
+/* Compares and swaps 8 bytes of the peer's memory. */
 #define QPAIR_HW_OP_COMPARE_SWAP		6
-/* Adds to 8 bytes of the peer's memory; since version 1.1. */
+/* Adds to 8 bytes of the peer's memory. */
 #define QPAIR_HW_OP_FETCH_ADD			7
-/*
- * Completes when what was written before it is where it has to be; since
- * version 1.1.
- */
+/* Completes when what was written before it is where it has to be. */
 #define QPAIR_HW_OP_FLUSH			11
-/* Writes 8 bytes of the peer's memory at once; since version 1.1. */
+/* Writes 8 bytes of the peer's memory at once. */
 #define QPAIR_HW_OP_ATOMIC_WRITE		12
-/* Binds a memory window; since version 1.1. */
+/* Binds a memory window. */
 #define QPAIR_HW_OP_BIND			8
-/* Invalidates a memory window or an FRMR of its own; since version 1.1. */
+/* Invalidates a memory window or an FRMR of its own. */
 #define QPAIR_HW_OP_LOCAL_INV			9
 /*
- * As QPAIR_HW_OP_SEND, and invalidates a memory window or an FRMR of the peer;
- * since version 1.1.
+ * As QPAIR_HW_OP_SEND, and invalidates a memory window or an FRMR of the peer.
  */
 #define QPAIR_HW_OP_SEND_INV			10
-/* Registers an FRMR; since version 1.1. */
+/* Registers an FRMR. */
 #define QPAIR_HW_OP_REG_MR			13
 /* In CQEs only: a receive that a SEND filled. */
 #define QPAIR_HW_OP_RECV			0x80
@@ -786,18 +791,16 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_EVENT_LAST_RECEIVE		9
 /* The memory of the shared receive queue could not be read. */
 #define QPAIR_HW_EVENT_SRQ_FATAL		10
-/*
- * The SQ of the queue pair, which is in SQD, has drained; since version 1.1.
- */
+/* The SQ of the queue pair, which is in SQD, has drained. */
 #define QPAIR_HW_EVENT_SQ_DRAINED		11
 /*
  * The queue pair went to the error state for a request of its peer to memory
- * that this one may not access; code has the status. Since version 1.1.
+ * that this one may not access; code has the status.
  */
 #define QPAIR_HW_EVENT_QP_ACCESS		12
 /*
  * The queue pair went to the error state for a request of its peer that is
- * invalid; code has the status. Since version 1.1.
+ * invalid; code has the status.
  */
 #define QPAIR_HW_EVENT_QP_REQUEST		13
 
@@ -925,13 +928,29 @@ struct qpair_hw_cq_context {
  *   which this queue pair had no receive (RC): 0 is the device's interval, 1
  *   to 31 are the codes of verbs, 32 is code 0 of verbs.
  * @flags: QPAIR_HW_QP_*.
- * @reserved25: Zero.
+ * @log_mtu: Base-two logarithm of the most payload of a packet, 8 to 12 (RC,
+ *   UC; with path).
+ * @source: Where the port's table has the GID that it sends from (RC, UC; with
+ *   path).
+ * @reads: READs and atomics of its own that may be in flight, at most READS
+ *   (RC; with sq_psn).
+ * @peer_reads: The same of its peer (RC; with path).
  * @sq: The buffer list of the SQ.
  * @rq: The buffer list of the RQ.
  * @gid: GID of its port, bytes 0 to 7 as in memory (UD); of the peer's port
  *   (RC, UC; with peer). 0 of UD: the port's table has it. 0 of a peer: its
  *   port is this one.
  * @gid_high: Bytes 8 to 15 of that GID.
+ * @mac_low: The network device that leads to its peer, bytes 0 to 3 of the
+ *   address as in memory (RC, UC; with path).
+ * @mac_high: Bytes 4 and 5 of that address.
+ * @traffic_class: Traffic class of the packets (RC, UC; with path).
+ * @hop_limit: Hop limit of the packets; 0 stands for 64 (RC, UC; with path).
+ * @sq_psn: PSN of the first packet that it sends, 24 bits (RC, UC).
+ * @rq_psn: PSN of the first packet that it expects, 24 bits (RC, UC; with
+ *   path).
+ * @flow_label: Flow label of the packets, 20 bits (RC, UC; with path).
+ * @reserved40: Zero.
  */
 struct qpair_hw_qp_context {
 	__le32 pd;
@@ -959,11 +978,22 @@ struct qpair_hw_qp_context {
 	__u8 timeout;
 	__u8 min_rnr_timer;
 	__u8 flags;
-	__u8 reserved25[5];
+	__u8 log_mtu;
+	__le16 source;
+	__u8 reads;
+	__u8 peer_reads;
 	struct qpair_hw_buffer_list sq;
 	struct qpair_hw_buffer_list rq;
 	__le64 gid;
 	__le64 gid_high;
+	__le32 mac_low;
+	__le16 mac_high;
+	__u8 traffic_class;
+	__u8 hop_limit;
+	__le32 sq_psn;
+	__le32 rq_psn;
+	__le32 flow_label;
+	__u8 reserved40[12];
 };
 
 /**
@@ -1103,11 +1133,11 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_KIND_PAGE			7
 /* The function itself: its counters. */
 #define QPAIR_HW_KIND_DEVICE			8
-/* Memory window; since version 1.1. */
+/* Memory window. */
 #define QPAIR_HW_KIND_MW			9
 /* Entry of the port's table of GIDs; there from the start. */
 #define QPAIR_HW_KIND_GID			10
-/* Fast registration memory region; since version 1.1. */
+/* Fast registration memory region. */
 #define QPAIR_HW_KIND_FRMR			11
 
 /* What to do with one, the low half of a command's opcode. */
@@ -1120,7 +1150,7 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_VERB_QUERY			3
 /* Destroys an object, whose number may be used again at once. */
 #define QPAIR_HW_VERB_DESTROY			4
-/* Make it a member of a group (a queue pair); since version 1.1. */
+/* Make it a member of a group (a queue pair). */
 #define QPAIR_HW_VERB_ATTACH			5
 /* Ends the membership of a queue pair in a group. */
 #define QPAIR_HW_VERB_DETACH			6
@@ -1151,9 +1181,9 @@ struct qpair_hw_srq_context {
 
 /* Reliable connected, in order and acknowledged. */
 #define QPAIR_HW_SERVICE_RC			0
-/* Unreliable datagram; since version 1.1. */
+/* Unreliable datagram. */
 #define QPAIR_HW_SERVICE_UD			1
-/* Unreliable connected; since version 1.1. */
+/* Unreliable connected. */
 #define QPAIR_HW_SERVICE_UC			2
 
 /* States of a queue pair. */
@@ -1177,7 +1207,7 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_QP_NO_OWN_COPY			(1 << 0)
 /*
  * Its SQ registers FRMRs, by DMA addresses (RC). A driver gives no process
- * such a queue pair; since version 1.1.
+ * such a queue pair.
  */
 #define QPAIR_HW_QP_REGISTERS			(1 << 1)
 
@@ -1206,6 +1236,14 @@ struct qpair_hw_srq_context {
  * drained.
  */
 #define QPAIR_HW_QP_MASK_NOTIFY			(1 << 5)
+/*
+ * The way of frames to a peer at another port: mac_low, mac_high, source,
+ * log_mtu, traffic_class, hop_limit, flow_label, rq_psn and peer_reads;
+ * together with PEER (RC, UC).
+ */
+#define QPAIR_HW_QP_MASK_PATH			(1 << 7)
+/* sq_psn and reads; together with the step from RTR to RTS (RC, UC). */
+#define QPAIR_HW_QP_MASK_SQ_PSN			(1 << 8)
 
 /* Access rights of a region, and of a peer. */
 
@@ -1217,24 +1255,16 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_ACCESS_REMOTE_READ		(1 << 2)
 /* The peer may do atomics on it. */
 #define QPAIR_HW_ACCESS_REMOTE_ATOMIC		(1 << 3)
-/* Windows may be bound to it (of a region); since version 1.1. */
+/* Windows may be bound to it (of a region). */
 #define QPAIR_HW_ACCESS_BIND			(1 << 4)
-/*
- * The peer's addresses are offsets in it (of a window of type 2); since
- * version 1.1.
- */
+/* The peer's addresses are offsets in it (of a window of type 2). */
 #define QPAIR_HW_ACCESS_ZERO_BASED		(1 << 5)
-/*
- * The peer may flush it so that all see what was written; since version 1.1.
- */
+/* The peer may flush it so that all see what was written. */
 #define QPAIR_HW_ACCESS_FLUSH_GLOBAL		(1 << 6)
-/*
- * The peer may flush it so that what was written outlives a loss of power;
- * since version 1.1.
- */
+/* The peer may flush it so that what was written outlives a loss of power. */
 #define QPAIR_HW_ACCESS_FLUSH_PERSISTENT	(1 << 7)
 
-/* Attributes that a MODIFY of a memory region changes; since version 1.1. */
+/* Attributes that a MODIFY of a memory region changes. */
 
 /* addr and buffer. */
 #define QPAIR_HW_MR_MASK_MEMORY			(1 << 0)
@@ -1243,10 +1273,7 @@ struct qpair_hw_srq_context {
 /* access. */
 #define QPAIR_HW_MR_MASK_ACCESS			(1 << 2)
 
-/*
- * Attributes that a MODIFY of a shared receive queue changes; since version
- * 1.1.
- */
+/* Attributes that a MODIFY of a shared receive queue changes. */
 
 /* limit: the event is armed. */
 #define QPAIR_HW_SRQ_MASK_LIMIT			(1 << 0)

@@ -160,7 +160,7 @@ def registers_are_32_bits():
         f = Function(m, 4)
         f.enable()
         assert f.register(REG["MAGIC"]) == struct.unpack("<I", b"QPR1")[0]
-        assert f.register(REG["VERSION"]) >> 16 == 1
+        assert f.register(REG["VERSION"]) >> 16 == 2
         assert f.register(0xFFC) == 0
         assert m.read(BARS[0], "b") == 0 and m.read(BARS[0], "w") == 0
         f.set_register(REG["MAGIC"], 0)

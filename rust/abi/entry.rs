@@ -5,8 +5,8 @@
 //! one after the other, and may wrap. Its first four words are a [`SendWqe`]; then
 //! come scatter/gather entries ([`Sge`], two words each), or, with
 //! [`send_flags::INLINE`], the bytes themselves. An atomic begins with six words,
-//! an [`AtomicWqe`], a WQE of a UD queue pair too, a [`UdWqe`], and the bind of a memory window,
-//! a [`BindWqe`]. A fast registration fills a block, a [`RegWqe`].
+//! an [`AtomicWqe`], the bind of a memory window too, a [`BindWqe`]. The head of a WQE of a UD queue
+//! pair is a block, a [`UdWqe`], and so is a fast registration, a [`RegWqe`].
 //!
 //! An RQ or SRQ is an array of WQEs of one stride, `64 << shift` bytes: two words of
 //! [`RecvWqe`], then SGEs.
@@ -58,6 +58,11 @@ pub const fn ud_inline_bytes(blocks: usize) -> usize {
     blocks * BLOCK_BYTES - UdWqe::BYTES
 }
 
+/// The address of a network device as fields have it: bytes 0 to 3 as in memory, and 4 and 5.
+pub const fn mac_parts([a, b, c, d, e, f]: [u8; 6]) -> (u32, u16) {
+    (u32::from_le_bytes([a, b, c, d]), u16::from_le_bytes([e, f]))
+}
+
 /// Most that a flow label may be.
 pub const MAX_FLOW_LABEL: u32 = 0xfffff;
 
@@ -86,6 +91,18 @@ impl UdWqe {
         wqe.set_flow_label(flow_label);
         let [_, _, _, route, ..] = wqe.encode();
         route
+    }
+
+    /// Word 6 of an address alone.
+    pub fn mac(mac: [u8; 6]) -> u64 {
+        let (mac_low, mac_high) = mac_parts(mac);
+        let wqe = Self {
+            mac_low,
+            mac_high,
+            ..Self::default()
+        };
+        let [_, _, _, _, _, _, mac, _] = wqe.encode();
+        mac
     }
 }
 

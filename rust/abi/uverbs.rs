@@ -7,7 +7,7 @@
 #![allow(non_camel_case_types)]
 
 /// The version of these structures.
-pub const QPAIR_UVERBS_ABI_VERSION: u32 = 1;
+pub const QPAIR_UVERBS_ABI_VERSION: u32 = 2;
 /// No eventfd for completions.
 pub const QPAIR_NO_COMPLETION_FD: i32 = -1;
 
@@ -161,6 +161,11 @@ structures! {
         gid: [u8; 16],
         /// Where the table of the port has the GID that is sent from.
         source: u32,
+        /// Address of the network device that leads to the destination; 0 of a port that is not of
+        /// RoCE.
+        mac: [u8; 6],
+        /// Must be 0 in a request; is 0 in an answer.
+        reserved: u16,
     }
 
     /// The answer to a change of a queue pair.

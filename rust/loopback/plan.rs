@@ -184,7 +184,7 @@ mod tests {
 
     fn limits() -> Limits {
         Limits {
-            version: 1 << 16,
+            version: 2 << 16,
             qp: 1024,
             cq: 2048,
             eq: 64,

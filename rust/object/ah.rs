@@ -95,13 +95,15 @@ pub(super) fn set_gid(registered: &Registered, index: u16, gid: Gid) -> Result {
 /// The address of a port, for work requests. That of a port which this one cannot reach is no
 /// GID, so that messages to it are dropped.
 fn resolve(device: &Device, address: Address) -> qpair_uresp_create_ah {
-    let (Gid(gid), source) = match address {
-        Address::Global(gid, source) => (gid, source),
-        Address::Own => (Gid::of_port(guid(device)), 0),
-        Address::Foreign => (Gid([0; 16]), 0),
+    let (Gid(gid), source, mac) = match address {
+        Address::Global(gid, source, mac) => (gid, source, mac),
+        Address::Own => (Gid::of_port(guid(device)), 0, [0; 6]),
+        Address::Foreign => (Gid([0; 16]), 0, [0; 6]),
     };
     qpair_uresp_create_ah {
         gid,
         source: source.into(),
+        mac,
+        reserved: 0,
     }
 }

@@ -118,10 +118,6 @@ impl rdma::Driver for Verbs {
             max_recv_sge: max_sge(limits),
             max_srq_sge: limits.recv_sges,
             max_reads: 16,
-            // Since 1.1.
-            atomics: limits.version & 0xffff >= 1,
-            flush: limits.version & 0xffff >= 1,
-            atomic_write: limits.version & 0xffff >= 1,
         }
     }
 

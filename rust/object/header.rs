@@ -44,7 +44,7 @@ same! {
     qpair_ureq_create_srq { buffer, buffer_bytes, depth, stride }
     qpair_uresp_create_srq { number, depth }
     qpair_ureq_modify_srq { buffer, buffer_bytes, depth, reserved }
-    qpair_uresp_create_ah { gid[16], source }
+    qpair_uresp_create_ah { gid[16], source, mac[6], reserved }
     qpair_uresp_modify_qp { send_cq_index, recv_cq_index }
 }
 

@@ -13,7 +13,7 @@
 
 #include <linux/types.h>
 
-#define QPAIR_UVERBS_ABI_VERSION 1
+#define QPAIR_UVERBS_ABI_VERSION 2
 
 struct qpair_uresp_alloc_ucontext {
 	__u32 max_sq_blocks;
@@ -120,6 +120,12 @@ struct qpair_uresp_create_ah {
 	__u8 gid[16];
 	/* Where the table of the port has the GID that is sent from. */
 	__u32 source;
+	/*
+	 * Address of the network device that leads to the destination; 0 of a
+	 * port that is not of RoCE.
+	 */
+	__u8 mac[6];
+	__u16 reserved;
 };
 
 struct qpair_uresp_modify_qp {

@@ -25,6 +25,8 @@ pub struct Address {
     /// Where the port's table has the GID that it is sent from, if its queue pair has none, and what
     /// the header has besides the GIDs: [`UdWqe::route`].
     pub route: u64,
+    /// The network device that leads there: [`UdWqe::mac`].
+    pub mac: u64,
     /// `qp_num` of the destination.
     pub qpn: u32,
     /// The Q_Key that the destination must have.
@@ -61,8 +63,8 @@ fn head(request: &Request, address: &Address, blocks: usize, data: (usize, usize
         gid_high: address.gid[1],
         ..UdWqe::default()
     };
-    let [a, b, c, d, e, f] = wqe.encode();
-    [a, b, c, d | address.route, e, f]
+    let [a, b, c, d, e, f, ..] = wqe.encode();
+    [a, b, c, d | address.route, e, f, address.mac, 0]
 }
 
 /// A send that is being composed.
@@ -167,8 +169,8 @@ impl Row<'_> {
             imm: if IMM { imm } else { 0 },
             ..Request::default()
         };
-        let [first, b, c, d, e, f] = head(&request, &address, 0, (0, 0));
-        let [g, h] = sge.encode();
-        self.write(&[self.first() | first, b, c, d, e, f, g, h], false)
+        let mut head = head(&request, &address, 0, (0, 0));
+        head[0] |= self.first();
+        self.write_behind(&head, &sge.encode())
     }
 }

@@ -69,10 +69,11 @@ pub fn sq(requests: u32, sges: u32, inline: u32, most: u32) -> Option<Shape> {
 
 /// The ring of sends of UD, as [`sq`].
 pub fn ud_sq(requests: u32, sges: u32, inline: u32, most: u32) -> Option<Shape> {
-    // The address takes the room of an SGE.
-    const { assert!(ADDRESS_BYTES == Sge::BYTES) };
+    // The address takes the room of SGEs.
+    const ADDRESS: u32 = (ADDRESS_BYTES / Sge::BYTES) as u32;
+    const { assert!(ADDRESS_BYTES % Sge::BYTES == 0) };
     let inline = inline.checked_add(ADDRESS_BYTES as u32)?;
-    let shape = sq(requests, sges.checked_add(1)?, inline, most)?;
+    let shape = sq(requests, sges.checked_add(ADDRESS)?, inline, most)?;
     Some(Shape {
         inline_bytes: shape.inline_bytes - ADDRESS_BYTES as u32,
         ..shape
@@ -133,9 +134,10 @@ mod tests {
         assert_eq!(inline(sq(8, 3, 0, MOST)), 96);
         assert_eq!(inline(sq(8, 1, 33, MOST)), 96);
         assert_eq!(inline(sq(8, 14, 224, MOST)), 224);
-        assert_eq!(inline(ud_sq(8, 1, 0, MOST)), 16);
-        assert_eq!(inline(ud_sq(8, 1, 17, MOST)), 80);
-        assert_eq!(inline(ud_sq(8, 13, 208, MOST)), 208);
+        assert_eq!(inline(ud_sq(8, 0, 0, MOST)), 0);
+        assert_eq!(inline(ud_sq(8, 1, 0, MOST)), 64);
+        assert_eq!(inline(ud_sq(8, 1, 65, MOST)), 128);
+        assert_eq!(inline(ud_sq(8, 12, 192, MOST)), 192);
     }
 
     #[test]
@@ -149,8 +151,8 @@ mod tests {
         assert_eq!(sq(1, 15, 0, MOST), None);
         assert_eq!(sq(1, 0, 225, MOST), None);
         assert_eq!(sq(u32::MAX, 14, 0, MOST), None);
-        assert_eq!(ud_sq(1, 14, 0, MOST), None);
-        assert_eq!(ud_sq(1, 0, 209, MOST), None);
+        assert_eq!(ud_sq(1, 13, 0, MOST), None);
+        assert_eq!(ud_sq(1, 0, 193, MOST), None);
         assert_eq!(ud_sq(1, u32::MAX, u32::MAX, MOST), None);
     }
 
@@ -158,7 +160,7 @@ mod tests {
     fn the_largest_that_a_device_promises_exists() {
         // `max_qp_wr` is a quarter of the blocks.
         assert_eq!(sq(MOST / 4, 14, 224, MOST).unwrap().entries, MOST);
-        assert_eq!(ud_sq(MOST / 4, 13, 208, MOST).unwrap().entries, MOST);
+        assert_eq!(ud_sq(MOST / 4, 12, 192, MOST).unwrap().entries, MOST);
         assert_eq!(rq(MOST, 15, MOST).unwrap().stride, 2);
         assert_eq!(rq(0, 0, MOST).unwrap().usable, 0);
         assert_eq!(srq(MOST, 15, MOST).unwrap().entries, MOST);

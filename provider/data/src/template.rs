@@ -2,11 +2,11 @@
 //! The common forms of sends: a list of requests that are alike is posted by a loop that writes only
 //! what differs.
 
-use qpair_abi::entry::{send_flags, SendWqe, Sge};
+use qpair_abi::entry::{send_flags, SendWqe, Sge, BLOCK_WORDS};
 use qpair_queue::credit::Sq;
 use qpair_queue::producer::Batch;
 
-use crate::request::{has_imm, has_remote, put_block, Refusal, Request};
+use crate::request::{has_imm, has_remote, put_block, room, Refusal, Request};
 use crate::ring::Ring;
 
 /// Opcodes of verbs, and sets of send flags, that have a form. Others are not common.
@@ -53,13 +53,15 @@ impl Templates {
     /// No send has a form.
     pub const NONE: Self = Self([Template::NONE; (WAYS * WAYS) as usize]);
 
-    /// The forms of the requests that `request` makes of an opcode of verbs and flags.
-    pub fn new(request: impl Fn(u32, u32) -> Option<Request>) -> Self {
+    /// The forms of the requests that `request` makes of an opcode of verbs and flags, whose heads
+    /// have so many words.
+    pub fn new(head: usize, request: impl Fn(u32, u32) -> Option<Request>) -> Self {
+        let blocks = (head + Sge::WORDS).div_ceil(BLOCK_WORDS);
         let mut all = Self::NONE;
         for (way, template) in (0..).zip(&mut all.0) {
             let made = request(way % WAYS, way / WAYS);
             *template = made.map_or(Template::NONE, |made| {
-                let [first, ..] = made.head(made.flags, 1, 1, 0).encode();
+                let [first, ..] = made.head(made.flags, blocks, 1, 0).encode();
                 Template(first)
             });
         }
@@ -133,5 +135,20 @@ impl<'a> Row<'a> {
             false => self.template.head().flags,
         };
         put_block(&mut self.batch, flags, words)
+    }
+
+    /// Posts a send whose head is a block, of which the device reads no more than its SGE behind
+    /// that.
+    #[inline(always)]
+    pub(crate) fn write_behind(
+        &mut self,
+        head: &[u64; BLOCK_WORDS],
+        sge: &[u64; Sge::WORDS],
+    ) -> Result<(), Refusal> {
+        let mut room = room(&mut self.batch, 2, self.template.head().flags)?;
+        room.write(0, head);
+        room.write(1, sge);
+        room.post();
+        Ok(())
     }
 }

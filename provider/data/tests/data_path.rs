@@ -6,7 +6,7 @@ mod support;
 use std::collections::VecDeque;
 
 use qpair_abi::doorbell;
-use qpair_abi::entry::{opcode, send_flags, Sge, BLOCK_WORDS};
+use qpair_abi::entry::{opcode, send_flags, SendWqe, Sge, BLOCK_WORDS};
 use qpair_queue::storage::Storage;
 use qpair_testkit::Rng;
 use qpair_verbs::list::List;
@@ -58,7 +58,7 @@ fn a_common_form_is_the_same_request() {
         ..Request::default()
     };
     let known = 1..6;
-    let templates = Templates::new(|operation, flags| {
+    let templates = Templates::new(SendWqe::WORDS, |operation, flags| {
         known.contains(&operation).then(|| made(operation, flags))
     });
     assert!(templates.get(8, 0).is_none() && templates.get(1, 8).is_none());

@@ -5,7 +5,7 @@
 mod support;
 
 use qpair_abi::doorbell;
-use qpair_abi::entry::{opcode, send_flags, Sge, BLOCK_WORDS};
+use qpair_abi::entry::{opcode, send_flags, Sge, UdWqe, BLOCK_WORDS};
 use qpair_verbs::datagram::Address;
 use qpair_verbs::list::List;
 use qpair_verbs::request::{Payload, Refusal, Request};
@@ -15,6 +15,7 @@ use support::{send, Asked, Bench, Sent};
 const TO: Address = Address {
     gid: [0x1122_3344_5566_7788, 0x99aa_bbcc_ddee_ff00],
     route: 0xedcb_0f00_a987_8765,
+    mac: 0x0605_0403_0201,
     qpn: 0x01_0007,
     q_key: 0x1111_1111,
 };
@@ -42,10 +43,11 @@ fn parts(sent: &Sent) -> (Address, &[u64]) {
     let address = Address {
         gid: [sent.body[0], sent.body[1]],
         route: u64::from(sent.head.inline_bytes & !0xff) << 32 | u64::from(sent.head.rkey),
+        mac: sent.body[2],
         qpn: remote as u32,
         q_key: (remote >> 32) as u32,
     };
-    (address, &sent.body[2..])
+    (address, &sent.body[4..])
 }
 
 fn sges(count: u64) -> Vec<Sge> {
@@ -59,8 +61,8 @@ fn sges(count: u64) -> Vec<Sge> {
 
 #[test]
 fn an_address_and_sges() {
-    let mut bench = bench(13, 0);
-    for count in [0, 1, 2, 5, 6, 13] {
+    let mut bench = bench(12, 0);
+    for count in [0, 1, 4, 5, 8, 12] {
         let all = sges(count);
         post(&bench, send(count, true), Payload::Gather(&all)).unwrap();
         assert_eq!(bench.execute(1), 1);
@@ -69,14 +71,14 @@ fn an_address_and_sges() {
         let (address, body) = parts(&sent);
         assert_eq!((address, sent.head.wr_id), (TO, count));
         assert_eq!(u64::from(sent.head.sges), count);
-        let least = (6 + 2 * count as usize).div_ceil(BLOCK_WORDS);
+        let least = (8 + 2 * count as usize).div_ceil(BLOCK_WORDS);
         assert_eq!(usize::from(sent.head.blocks), least);
         for (words, expected) in body.chunks(Sge::WORDS).zip(&all) {
             let sge = Sge::decode(&[words[0], words[1]]);
             assert_eq!((sge.addr, sge.bytes, sge.lkey), (expected.addr, 10, 7));
         }
     }
-    let refused = post(&bench, send(0, true), Payload::Gather(&sges(14)));
+    let refused = post(&bench, send(0, true), Payload::Gather(&sges(13)));
     assert_eq!(refused, Err(Refusal::Invalid));
 }
 
@@ -92,7 +94,7 @@ fn a_common_form_is_the_same_send() {
             ..send(u64::MAX, true)
         };
         let form = Request { imm: 0, ..request };
-        let template = Templates::new(|_, _| Some(form)).get(0, 0).unwrap();
+        let template = Templates::new(UdWqe::WORDS, |_, _| Some(form)).get(0, 0).unwrap();
         let common = |list: &mut List<'_>| {
             let mut row = list.row(template);
             let own = (u64::MAX, 5);
@@ -112,14 +114,14 @@ fn a_common_form_is_the_same_send() {
 
 #[test]
 fn inline_bytes() {
-    let mut bench = bench(1, 208);
-    let text: Vec<u8> = (0..209).map(|i| i as u8).collect();
+    let mut bench = bench(1, 192);
+    let text: Vec<u8> = (0..193).map(|i| i as u8).collect();
     let part = |bytes: usize| Sge {
         addr: text.as_ptr() as u64,
         bytes: bytes as u32,
         lkey: 0,
     };
-    for bytes in [0, 1, 16, 17, 80, 208] {
+    for bytes in [0, 1, 64, 65, 128, 192] {
         let request = Request {
             opcode: opcode::SEND_IMM,
             imm: 5,
@@ -137,7 +139,7 @@ fn inline_bytes() {
         let got: Vec<u8> = body.iter().flat_map(|word| word.to_le_bytes()).collect();
         assert_eq!(got[..bytes], text[..bytes]);
     }
-    let refused = post(&bench, send(0, true), Payload::Inline(&[part(209)]));
+    let refused = post(&bench, send(0, true), Payload::Inline(&[part(193)]));
     assert_eq!(refused, Err(Refusal::Invalid));
 }
 
@@ -180,7 +182,7 @@ fn much(bench: &Bench) {
 
 #[test]
 fn parts_are_set_in_any_order() {
-    let mut bench = bench(2, 0);
+    let mut bench = bench(6, 0);
     let orders: [&[Setter]; 5] = [
         &[to, data],
         &[data, to],
@@ -233,8 +235,8 @@ fn a_series_is_posted_as_a_whole_or_not_at_all() {
     series(&bench, &[(send(1, true), whole)]).unwrap();
     assert_eq!(
         bench.doorbell(doorbell::SQ),
-        1,
-        "what was aborted is not posted"
+        2,
+        "two blocks: what was aborted is not posted"
     );
 }
 
@@ -285,7 +287,7 @@ fn a_state_refuses_posts() {
 
 #[test]
 fn the_queue_holds_what_was_asked() {
-    for (asked, inline) in [(1, 0), (4, 208), (13, 16)] {
+    for (asked, inline) in [(1, 0), (4, 192), (12, 16)] {
         let mut bench = bench(asked, inline);
         let all = sges(asked.into());
         for round in 0..50 {

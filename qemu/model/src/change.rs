@@ -359,7 +359,8 @@ impl<H: Host> Function<H> {
         if wants(qp_mask::ACCESS) {
             check_access(context.access, access::GRANTS)?;
         }
-        let known = mask & not_of_service(service) == 0;
+        let wired = self.data.core.config.wired || mask & OF_FRAMES == 0;
+        let known = wired && mask & not_of_service(service) == 0;
         let peer_ok = !wants(qp_mask::PEER) || context.peer_function == 0;
         let retry_ok = !wants(qp_mask::RETRY)
             || (context.retry <= MAX_RETRY && context.rnr_retry <= MAX_RETRY);
@@ -430,6 +431,9 @@ impl<H: Host> Function<H> {
         })
     }
 }
+
+/// What MODIFY may select only of a port that sends frames.
+const OF_FRAMES: u32 = qp_mask::PATH | qp_mask::SQ_PSN;
 
 /// Whether a peer may be set with this state.
 fn stays_or_connects(to: u8) -> bool {

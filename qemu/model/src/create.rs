@@ -76,6 +76,12 @@ fn is_of_service(context: &QpContext) -> bool {
     }
 }
 
+/// Whether a context has nothing of a path, which MODIFY sets.
+fn has_no_path(context: &QpContext) -> bool {
+    let [_, _, _, _, _, _, _, timers, .., a, b, c, d] = context.encode();
+    (timers >> 24) | a | b | c | d == 0
+}
+
 /// Whether timers have codes.
 pub(crate) fn timers_are_known(context: &QpContext) -> bool {
     context.timeout <= timer::ZERO && context.min_rnr_timer <= timer::ZERO
@@ -84,7 +90,14 @@ pub(crate) fn timers_are_known(context: &QpContext) -> bool {
 /// What MODIFY may not select of a queue pair of a service.
 pub(crate) fn not_of_service(service: u8) -> u32 {
     match service {
-        service::UD => qp_mask::PEER | qp_mask::ACCESS | qp_mask::RETRY | qp_mask::TIMERS,
+        service::UD => {
+            qp_mask::PEER
+                | qp_mask::ACCESS
+                | qp_mask::RETRY
+                | qp_mask::TIMERS
+                | qp_mask::PATH
+                | qp_mask::SQ_PSN
+        }
         service::UC => qp_mask::RETRY | qp_mask::TIMERS,
         _ => 0,
     }
@@ -226,6 +239,7 @@ impl<H: Host> Function<H> {
             && context.state == qp_state::RESET
             && context.peer == Number::default()
             && context.peer_function == 0
+            && has_no_path(&context)
             && context.port_qp <= 1
             && context.retry <= MAX_RETRY
             && context.rnr_retry <= MAX_RETRY

@@ -25,8 +25,9 @@ use kernel::prelude::*;
 /// Where the address handle of a process leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// The port with this GID; sent from the GID with this index.
-    Global(Gid, u8),
+    /// The port with this GID; sent from the GID with this index; the network device that leads
+    /// there, 0 on a port of InfiniBand.
+    Global(Gid, u8, [u8; 6]),
     /// The port of the device itself, by its LID.
     Own,
     /// Another port, by its LID.
@@ -46,6 +47,20 @@ pub struct UdAddress {
     pub traffic_class: u8,
     /// Flow label of their header, 20 bits.
     pub flow_label: u32,
+    /// Address of the network device that leads there; 0 on a port of InfiniBand.
+    pub mac: [u8; 6],
+}
+
+/// The network device that leads to a destination; 0 on a port of InfiniBand. The core has resolved
+/// it.
+pub(super) fn mac(attr: &bindings::rdma_ah_attr) -> [u8; 6] {
+    match attr.type_ {
+        // SAFETY: The type names the field of the union.
+        bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE => unsafe {
+            attr.__bindgen_anon_1.roce.as_ref().dmac
+        },
+        _ => [0; 6],
+    }
 }
 
 /// An address handle of a process.
@@ -97,7 +112,8 @@ impl<T: Driver> Ops<T> {
         errno(unsafe {
             let attr = &*(*init).ah_attr;
             let address = if u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH != 0 {
-                Address::Global(Gid(*attr.grh.dgid.raw.as_ref()), attr.grh.sgid_index)
+                let gid = Gid(*attr.grh.dgid.raw.as_ref());
+                Address::Global(gid, attr.grh.sgid_index, mac(attr))
             } else if attr.__bindgen_anon_1.ib.as_ref().dlid == LID {
                 Address::Own
             } else {
@@ -133,6 +149,7 @@ impl<T: Driver> Ops<T> {
                 hop_limit: attr.grh.hop_limit,
                 traffic_class: attr.grh.traffic_class,
                 flow_label: attr.grh.flow_label,
+                mac: mac(attr),
             };
             CoreAh::<T>::put(ah, AhPart::Ulp(address));
             0

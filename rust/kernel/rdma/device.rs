@@ -125,12 +125,6 @@ pub struct DeviceAttributes {
     pub max_srq_sge: u32,
     /// RDMA READs and atomics in flight of a queue pair.
     pub max_reads: u32,
-    /// Whether atomics are atomic among the queue pairs of the device.
-    pub atomics: bool,
-    /// Whether it has FLUSH, of both kinds.
-    pub flush: bool,
-    /// Whether it has atomic WRITE.
-    pub atomic_write: bool,
 }
 
 /// A device at its registration.
@@ -533,8 +527,6 @@ fn capabilities(found: &DeviceAttributes) -> u64 {
         ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_FLUSH_GLOBAL as GLOBAL,
         ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_FLUSH_PERSISTENT as PERSISTENT, //
     };
-    let flush = if found.flush { GLOBAL | PERSISTENT } else { 0 };
-    let atomic_write = if found.atomic_write { ATOMIC_WRITE } else { 0 };
     let windows = if found.max_mw != 0 {
         WINDOW | TYPE_2B
     } else {
@@ -543,7 +535,7 @@ fn capabilities(found: &DeviceAttributes) -> u64 {
     let fast = if found.max_frmr_pages != 0 { FAST } else { 0 };
     let srq_resize = if found.max_srq != 0 { SRQ_RESIZE } else { 0 };
     // CAST: Sets of bits, which are a `usize` for the kernel crate.
-    (flush | atomic_write) as u64 | (windows | fast | srq_resize) as u64
+    (GLOBAL | PERSISTENT | ATOMIC_WRITE) as u64 | (windows | fast | srq_resize) as u64
 }
 
 impl<T: Driver> Ops<T> {
@@ -604,11 +596,7 @@ impl<T: Driver> Ops<T> {
         attr.max_qp_rd_atom = found.max_reads;
         attr.max_qp_init_rd_atom = found.max_reads;
         attr.max_res_rd_atom = found.max_reads.saturating_mul(found.max_qp);
-        attr.atomic_cap = if found.atomics {
-            bindings::ib_atomic_cap_IB_ATOMIC_HCA
-        } else {
-            bindings::ib_atomic_cap_IB_ATOMIC_NONE
-        };
+        attr.atomic_cap = bindings::ib_atomic_cap_IB_ATOMIC_HCA;
         attr.max_pkeys = 1;
         attr.device_cap_flags = capabilities(&found);
         if udata.is_null() {

@@ -35,6 +35,7 @@ use crate::{
         command::BufferList,
         entry::{
             cqe_flags,
+            mac_parts,
             opcode,
             send_flags,
             AtomicWqe,
@@ -498,6 +499,7 @@ fn head(request: &SendRequest<'_, Verbs>, buffer: BufferList) -> Result<([u64; W
         widened(head.encode())
     } else if let Some(to) = request.to {
         let [gid, gid_high] = to.address.gid;
+        let (mac_low, mac_high) = mac_parts(to.address.mac);
         let mut head = UdWqe {
             opcode,
             flags,
@@ -509,6 +511,8 @@ fn head(request: &SendRequest<'_, Verbs>, buffer: BufferList) -> Result<([u64; W
             traffic_class: to.address.traffic_class,
             gid,
             gid_high,
+            mac_low,
+            mac_high,
             ..UdWqe::default()
         };
         head.set_flow_label(to.address.flow_label);

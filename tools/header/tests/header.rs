@@ -75,7 +75,7 @@ fn values() -> BTreeMap<String, u64> {
         "SERVICE_": command::service { RC UD UC }
         "QPS_": command::qp_state { RESET INIT RTR RTS SQD ERROR }
         "QP_": command::qp_flags { NO_OWN_COPY REGISTERS }
-        "QP_MASK_": command::qp_mask { STATE PEER ACCESS RETRY Q_KEY NOTIFY TIMERS }
+        "QP_MASK_": command::qp_mask { STATE PEER ACCESS RETRY Q_KEY NOTIFY TIMERS PATH SQ_PSN }
         "ACCESS_": command::access {
             LOCAL_WRITE REMOTE_WRITE REMOTE_READ REMOTE_ATOMIC BIND ZERO_BASED FLUSH_GLOBAL
             FLUSH_PERSISTENT

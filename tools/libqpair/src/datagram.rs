@@ -84,6 +84,7 @@ impl Ah {
             gid_high,
             // CAST: Wider.
             route: self.resolved.source as u64,
+            mac: self.resolved.mac,
             number,
             q_key,
         }
@@ -103,6 +104,7 @@ pub struct Destination {
     gid: u64,
     gid_high: u64,
     route: u64,
+    mac: [u8; 6],
     number: Number,
     q_key: u32,
 }
@@ -124,9 +126,9 @@ impl Destination {
     }
 
     fn with(mut self, set: impl FnOnce(&mut UdWqe)) -> Self {
-        let mut wqe = UdWqe::decode(&[0, 0, 0, self.route, 0, 0]);
+        let mut wqe = UdWqe::decode(&[0, 0, 0, self.route, 0, 0, 0, 0]);
         set(&mut wqe);
-        let [_, _, _, route, _, _] = wqe.encode();
+        let [_, _, _, route, ..] = wqe.encode();
         self.route = route;
         self
     }
@@ -158,7 +160,7 @@ pub struct Datagram<'a> {
 }
 
 impl<'a> Datagram<'a> {
-    /// Sends these pieces, at most 13.
+    /// Sends these pieces, at most 12.
     pub const fn send(id: u64, to: Destination, sges: &'a [Sge]) -> Self {
         Self {
             id,
@@ -170,7 +172,7 @@ impl<'a> Datagram<'a> {
         }
     }
 
-    /// Sends these bytes, at most 208, which go into the queue itself.
+    /// Sends these bytes, at most 192, which go into the queue itself.
     pub const fn send_inline(id: u64, to: Destination, bytes: &'a [u8]) -> Self {
         let mut datagram = Self::send(id, to, &[]);
         datagram.payload = Payload::Inline(bytes);
@@ -219,8 +221,8 @@ impl<'a> Datagram<'a> {
             gid_high: self.to.gid_high,
             ..UdWqe::default()
         };
-        let [a, b, c, d, e, f] = wqe.encode();
-        [a, b, c, d | self.to.route, e, f]
+        let [a, b, c, d, e, f, ..] = wqe.encode();
+        [a, b, c, d | self.to.route, e, f, UdWqe::mac(self.to.mac), 0]
     }
 
     /// Bytes of its payload, if they are of pieces; those of inline data are few.
@@ -255,20 +257,13 @@ impl Encode for Datagram<'_> {
         self.payload.blocks(UdWqe::WORDS, limits)
     }
 
-    /// Of at most one piece.
+    /// Of no piece: the head is a block.
     #[inline(always)]
     fn one_block(self) -> Option<impl FnOnce(bool) -> [u64; BLOCK_WORDS]> {
-        let piece = match self.payload {
-            Payload::Gather([]) => [0; Sge::WORDS],
-            Payload::Gather([one]) => one.encode(),
-            _ => return None,
-        };
-        Some(move |signaled| {
-            let head = self.head(1, signaled);
-            [
-                head[0], head[1], head[2], head[3], head[4], head[5], piece[0], piece[1],
-            ]
-        })
+        match self.payload {
+            Payload::Gather([]) => Some(move |signaled| self.head(1, signaled)),
+            _ => None,
+        }
     }
 
     #[inline]

@@ -259,6 +259,8 @@ pub struct Resolved {
     pub gid: Gid,
     /// Where the table of the port has the GID to send from.
     pub source: u16,
+    /// Address of the network device that leads there.
+    pub mac: [u8; 6],
 }
 
 /// A memory region to register.

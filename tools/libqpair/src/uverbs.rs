@@ -421,6 +421,7 @@ impl Kernel for File {
             handle: answer.ah_handle,
             gid: made.gid,
             source: made.source as u16,
+            mac: made.mac,
         })
     }
 

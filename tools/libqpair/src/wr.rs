@@ -45,12 +45,12 @@ impl Payload<'_> {
     pub(crate) fn blocks(&self, head: usize, limits: &Limits) -> Result<u32, &'static str> {
         let words = match self {
             Payload::Gather(sges) if sges.len() > limits.send_sges => {
-                return Err("more pieces than a work request may have (max_send_sge; 13 of UD)")
+                return Err("more pieces than a work request may have (max_send_sge; 12 of UD)")
             }
             Payload::Gather(sges) => sges.len() * Sge::WORDS,
             Payload::Inline(bytes) if bytes.len() > limits.inline => {
                 return Err(
-                    "more inline bytes than a work request may have (max_inline; 208 of UD)",
+                    "more inline bytes than a work request may have (max_inline; 192 of UD)",
                 )
             }
             Payload::Inline(bytes) => bytes.len().div_ceil(8),

@@ -67,7 +67,7 @@ fn the_layouts_are_those_of_the_headers() {
         qpair_ureq_create_srq { buffer, buffer_bytes, depth, stride }
         qpair_ureq_modify_srq { buffer, buffer_bytes, depth, reserved }
         qpair_uresp_create_srq { number, depth }
-        qpair_uresp_create_ah { gid, source }
+        qpair_uresp_create_ah { gid, source, mac, reserved }
         qpair_uresp_modify_qp { send_cq_index, recv_cq_index }
     } {
         structure(&mut out, &layout);

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::mem::offset_of;
 
 use qpair_abi::command::access;
-use qpair_abi::entry::{opcode, send_flags, Sge, UdWqe};
+use qpair_abi::entry::{opcode, send_flags, SendWqe, Sge, UdWqe};
 use qpair_queue::credit::Kind;
 
 use super::bindings::*;
@@ -108,7 +108,8 @@ pub(super) fn request(id: u64, verbs: ibv_wr_opcode, flags: u32) -> Result<Reque
 /// The common forms of a queue pair's sends.
 pub(super) fn templates(limits: &Limits, sq_sig_all: bool, is_ud: bool) -> Templates {
     let always = if sq_sig_all { IBV_SEND_SIGNALED } else { 0 };
-    Templates::new(|verbs, flags| {
+    let head = if is_ud { UdWqe::WORDS } else { SendWqe::WORDS };
+    Templates::new(head, |verbs, flags| {
         let is_common = flags & IBV_SEND_INLINE == 0 && limits.max_send_sge != 0;
         let made = request(0, verbs, flags | always).ok();
         let made = made.filter(|made| !is_ud || datagram::check(made).is_ok());
@@ -490,13 +491,14 @@ pub extern "C" fn qpair_data_route(
 /// `ah` is of this provider.
 pub(super) unsafe fn address(ah: *mut ibv_ah, qpn: u32, q_key: u32) -> Address {
     // SAFETY: By the caller's promise.
-    let (gid, route) = unsafe {
+    let (gid, route, mac) = unsafe {
         let ah = ah.cast::<qpair_ah>();
-        ((*ah).gid, (*ah).route)
+        ((*ah).gid, (*ah).route, (*ah).mac)
     };
     Address {
         gid,
         route,
+        mac,
         qpn,
         q_key,
     }

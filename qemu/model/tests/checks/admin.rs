@@ -476,7 +476,8 @@ fn attributes_have_their_time_and_range() {
         "RESET"
     );
     m.set_state(qp, qp_state::INIT).unwrap();
-    let attributes = qp_mask::ALL & !(qp_mask::STATE | qp_mask::NOTIFY);
+    let wired = qp_mask::PATH | qp_mask::SQ_PSN;
+    let attributes = qp_mask::ALL & !(qp_mask::STATE | qp_mask::NOTIFY | wired);
     m.modify(qp, attributes, &all).unwrap();
     let is = m.query_qp(qp);
     assert_eq!((is.peer, is.peer_function), (all.peer, 0));
@@ -500,6 +501,8 @@ fn attributes_have_their_time_and_range() {
         (qp_mask::PEER, bad(|qp| qp.peer_function = 1)),
         (qp_mask::RETRY, bad(|qp| qp.retry = 8)),
         (qp_mask::RETRY, bad(|qp| qp.rnr_retry = 8)),
+        (qp_mask::PEER | qp_mask::PATH, all),
+        (qp_mask::SQ_PSN, all),
     ] {
         assert_eq!(m.modify(qp, mask, &context), Err(AdminError::Attribute));
     }
@@ -536,7 +539,7 @@ fn a_refused_change_changes_nothing() {
         retry: 8,
         ..QpContext::default()
     };
-    let mask = qp_mask::ALL & !qp_mask::NOTIFY;
+    let mask = qp_mask::ALL & !(qp_mask::NOTIFY | qp_mask::PATH | qp_mask::SQ_PSN);
     assert_eq!(m.modify(qp, mask, &change), Err(AdminError::Attribute));
     assert_eq!(m.query_qp(qp), before);
 }

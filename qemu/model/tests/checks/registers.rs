@@ -47,7 +47,7 @@ fn limits_are_told() {
     let mut m = Machine::off(config);
     let read = |m: &mut Machine, at| m.f.reg_read(at);
     assert_eq!(read(&mut m, offset::MAGIC), regs::MAGIC_VALUE);
-    assert_eq!(read(&mut m, offset::VERSION), 1 << 16 | 1);
+    assert_eq!(read(&mut m, offset::VERSION), 2 << 16);
     assert_eq!(read(&mut m, offset::CTRL), 0);
     assert_eq!(read(&mut m, offset::STATUS), 1 << 3);
     let counts = [

@@ -72,7 +72,7 @@ impl World {
         add(
             kind::QP,
             qp,
-            &m.query::<16>(kind::QP, qp),
+            &m.query::<20>(kind::QP, qp),
             &QpContext::RESERVED,
         );
         add(
@@ -519,7 +519,7 @@ fn what_the_device_writes() {
             .zip(reserved)
             .all(|(word, bits)| word & bits == 0)
     };
-    assert!(clean(&p.m.query::<16>(kind::QP, qp), &QpContext::RESERVED));
+    assert!(clean(&p.m.query::<20>(kind::QP, qp), &QpContext::RESERVED));
     assert!(clean(&p.m.query::<8>(kind::CQ, cq), &CqContext::RESERVED));
     assert!(clean(&p.m.query::<8>(kind::EQ, eq), &EqContext::RESERVED));
     assert!(clean(

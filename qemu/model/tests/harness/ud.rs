@@ -30,6 +30,8 @@ pub struct Port {
 pub fn ud_spec(pd: Number, cq: &TestCq) -> QpSpec {
     QpSpec {
         access: 0,
+        // A send of a piece takes two blocks.
+        log_sq: 5,
         stride: 1,
         service: service::UD,
         gid: GID,

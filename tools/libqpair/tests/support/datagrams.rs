@@ -132,16 +132,16 @@ pub(crate) fn every_form_arrives() {
         .unwrap();
     b.arrived(&[]);
     // Pieces of one block to four.
-    let pieces: Vec<Sge> = (0..13).map(|i| b.mr.sge(i * 100, 100)).collect();
+    let pieces: Vec<Sge> = (0..12).map(|i| b.mr.sge(i * 100, 100)).collect();
     for count in 1..=pieces.len() {
-        b.receive(1, 1300);
+        b.receive(1, 1200);
         let datagram = Datagram::send(2, to, &pieces[..count]).signaled();
         b.near.queue_send(&datagram).unwrap();
         b.near.ring();
         b.arrived(&data[..count * 100]);
     }
     // Inline data of every length, which must not be needed after the post.
-    for len in 0..=208 {
+    for len in 0..=192 {
         let mut inline = data[..len].to_vec();
         b.receive(1, len);
         let datagram = Datagram::send_inline(2, to, &inline).signaled();
@@ -228,9 +228,9 @@ pub(crate) fn lengths_have_limits() {
     let (_fake, context) = machine();
     let b = Post::new(&context);
     let to = b.to_far();
-    let pieces = [b.mr.sge(0, 1); 14];
+    let pieces = [b.mr.sge(0, 1); 13];
     let long = [b.mr.sge(0, 4096), b.mr.sge(0, 1)];
-    let inline = [0; 209];
+    let inline = [0; 193];
     for datagram in [
         Datagram::send(1, to, &pieces),
         Datagram::send(1, to, &long),
@@ -242,10 +242,10 @@ pub(crate) fn lengths_have_limits() {
     }
     assert_eq!(b.near.send_room(), 16, "and none of them took a slot");
     // A full queue, and a reset, as of others.
-    let full = b.near.post_send(&[Datagram::send(1, to, &pieces[..13]); 5]);
+    let full = b.near.post_send(&[Datagram::send(1, to, &pieces[..12]); 5]);
     assert_eq!(full, Err(PostError::Full { posted: 4 }));
     assert!(!poll(&b.cq).is_empty(), "the queue is never silent");
-    let one = Datagram::send(1, to, &pieces[..13]).signaled();
+    let one = Datagram::send(1, to, &pieces[..12]).signaled();
     b.near.post_send(&[one]).unwrap();
     let near = b.near.reset().unwrap();
     assert!(poll(&b.cq).is_empty(), "entries from before the reset");

@@ -585,6 +585,7 @@ impl Kernel for Fake {
             handle: 5,
             gid,
             source,
+            mac: [0; 6],
         })
     }
 

@@ -102,7 +102,7 @@ pub(super) fn datagrams_by_the_library(setup: &Setup) -> Result<()> {
             near.mr.sge(bytes / 3, bytes - bytes / 3),
         ];
         let datagram = match bytes {
-            0..=208 => Datagram::send_inline(2, there, &data),
+            0..=192 => Datagram::send_inline(2, there, &data),
             _ => Datagram::send(2, there, &pieces),
         };
         let wrong = Datagram::send_inline(3, same.to(to.number(), KEY + 1), b"dropped");

@@ -3,11 +3,9 @@
 
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::send_flags;
-use qpair_abi::entry::AtomicWqe;
 use qpair_abi::entry::RecvWqe;
 use qpair_abi::entry::SendWqe;
 use qpair_abi::entry::Sge;
-use qpair_abi::entry::UdWqe;
 use qpair_abi::entry::BLOCK_WORDS;
 use qpair_abi::entry::MAX_BLOCKS;
 
@@ -21,9 +19,9 @@ pub(crate) struct Wqe {
     pub(crate) head: SendWqe,
     sges: Vec<Sge>,
     inline: Vec<u8>,
-    /// The rest of the head: of UD the GID of the destination's port, of an atomic its operands, of
-    /// a bind length and keys.
-    rest: Option<[u64; 2]>,
+    /// The rest of the head: of UD the GID of the destination's port and the network device that
+    /// leads there, of an atomic its operands, of a bind length and keys.
+    rest: Vec<u64>,
 }
 
 /// The key that [`Wqe::bind`] gives a window.
@@ -44,7 +42,7 @@ impl Wqe {
             },
             sges: Vec::new(),
             inline: Vec::new(),
-            rest: None,
+            rest: Vec::new(),
         }
     }
 
@@ -65,7 +63,7 @@ impl Wqe {
     /// Adds to 8 bytes of the peer at an address.
     pub(crate) fn fetch_add(wr_id: u64, remote_addr: u64, rkey: u32, add: u64) -> Self {
         Self {
-            rest: Some([add, 0]),
+            rest: vec![add, 0],
             ..Self::new(opcode::FETCH_ADD, wr_id).remote(remote_addr, rkey)
         }
     }
@@ -78,7 +76,7 @@ impl Wqe {
         (compare, swap): (u64, u64),
     ) -> Self {
         Self {
-            rest: Some([compare, swap]),
+            rest: vec![compare, swap],
             ..Self::new(opcode::COMPARE_SWAP, wr_id).remote(remote_addr, rkey)
         }
     }
@@ -92,7 +90,7 @@ impl Wqe {
         access: u32,
     ) -> Self {
         let mut wqe = Self {
-            rest: Some([bytes, u64::from(bound(window)) << 32 | u64::from(region)]),
+            rest: vec![bytes, u64::from(bound(window)) << 32 | u64::from(region)],
             ..Self::new(opcode::BIND, wr_id).remote(addr, window)
         };
         wqe.head.imm = access;
@@ -127,7 +125,7 @@ impl Wqe {
     /// Goes to this queue pair, of UD, whose Q_Key is `q_key`.
     pub(crate) fn to(mut self, gid: [u8; 16], qp: u32, q_key: u32) -> Self {
         let (low, high) = (u128::from_le_bytes(gid), u128::from_le_bytes(gid) >> 64);
-        self.rest = Some([low as u64, high as u64]);
+        self.rest = vec![low as u64, high as u64, 0, 0];
         self.head.remote_addr = u64::from(q_key) << 32 | u64::from(qp);
         self.sized()
     }
@@ -168,12 +166,7 @@ impl Wqe {
 
     /// The words that it uses.
     fn used(&self) -> usize {
-        const { assert!(UdWqe::WORDS == AtomicWqe::WORDS) };
-        let head = match self.rest {
-            Some(_) => UdWqe::WORDS,
-            None => SendWqe::WORDS,
-        };
-        head + self.sges.len() * Sge::WORDS + self.inline.len().div_ceil(8)
+        SendWqe::WORDS + self.rest.len() + self.sges.len() * Sge::WORDS + self.inline.len().div_ceil(8)
     }
 
     /// The blocks that it takes in the SQ, independent of `head.blocks`.
@@ -184,7 +177,7 @@ impl Wqe {
     /// Its words, filled up to whole blocks.
     pub(crate) fn words(&self) -> Vec<u64> {
         let mut words = self.head.encode().to_vec();
-        words.extend(self.rest.into_iter().flatten());
+        words.extend(&self.rest);
         for sge in &self.sges {
             words.extend(sge.encode());
         }
