@@ -45,6 +45,10 @@
  *   ring: its TLB's map, or RCU, holds a reference to the function, and the
  *   model exists until the last of them is dropped.
  *
+ * With a network (netdev=): frames are received under the BQL, and wait in the
+ * model for the core. Those that the model sends wait in a queue for a bottom
+ * half of the main loop. See qpair_wire.c.
+ *
  * With an IOThread (iothread=):
  *
  * - The core's bottom half and timers are in the IOThread's context, and run
@@ -399,6 +403,7 @@ static void qpair_exit(PCIDevice *pci)
     QpairState *s = QPAIR(pci);
 
     s->present = false;
+    qpair_wire_detach(s);
     migrate_del_blocker(&s->migration_blocker);
     if (s->vm_change) {
         qemu_del_vm_change_state_handler(s->vm_change);
@@ -410,6 +415,7 @@ static void qpair_exit(PCIDevice *pci)
     if (s->model) {
         qpair_model_end(s->model);
     }
+    qpair_wire_free(s);
     if (s->iothread) {
         aio_wait_bh_oneshot(iothread_get_aio_context(s->iothread), qpair_leave,
                             s);
@@ -475,8 +481,8 @@ static void qpair_realize(PCIDevice *pci, Error **errp)
     }
 
     /* The callbacks that the model's creation may call work from here on. */
-    s->model = qpair_model_new(qpair_host(s), s->settings, icount_enabled(), reason,
-                               sizeof(reason));
+    s->model = qpair_model_new(qpair_host(s), s->settings, icount_enabled(),
+                               s->netdev && *s->netdev, reason, sizeof(reason));
     if (!s->model) {
         error_setg(errp, "%s", reason);
         goto fail;
@@ -512,6 +518,9 @@ static void qpair_realize(PCIDevice *pci, Error **errp)
     error_setg(&s->migration_blocker, "%s: its queues cannot be migrated",
                qpair_id(s));
     if (migrate_add_blocker(&s->migration_blocker, errp) < 0) {
+        goto fail;
+    }
+    if (!qpair_wire_attach(s, errp)) {
         goto fail;
     }
     s->listener = (MemoryListener) {

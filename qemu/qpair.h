@@ -2,7 +2,7 @@
 /*
  * Declarations shared by the parts of the device in QEMU: qpair.c (threads,
  * MMIO, realize and exit), qpair_host.c (the model's callbacks),
- * qpair_interrupts.c, qpair_properties.c; and by those of the function of
+ * qpair_interrupts.c, qpair_wire.c, qpair_properties.c; and by those of the function of
  * channels, qpair_stream.c. qpair_pci.c is of both.
  */
 
@@ -50,6 +50,9 @@ struct QpairState {
     QEMUTimer *deadline_timer;  /* the model's next deadline */
     QEMUBH *main_bh;            /* another thread has work for a holder of the BQL */
     bool paced;                 /* in virtual time; atomic */
+
+    char *netdev;               /* the backend of the port's network device */
+    struct QpairWire *wire;     /* frames; NULL without a network */
 
     uint32_t translations;      /* IOMMUs in our view of memory; the BQL's */
     bool view_changed;          /* our view lost a range; the BQL's */
@@ -99,6 +102,18 @@ void qpair_routes_follow(QpairState *s, bool enabled);
 void qpair_interrupts_reset(QpairState *s);
 bool qpair_interrupts_init(QpairState *s, Error **errp);
 void qpair_interrupts_exit(QpairState *s);
+
+/*
+ * The network: attaches the port to the backend of its network device, if it has
+ * one, and detaches it. free follows when the model has ended.
+ */
+bool qpair_wire_attach(QpairState *s, Error **errp);
+void qpair_wire_detach(QpairState *s);
+void qpair_wire_free(QpairState *s);
+
+/* Of the model's callbacks, in any thread. */
+size_t qpair_room(void *opaque);
+void qpair_transmit(void *opaque, const void *frame, size_t bytes);
 
 void qpair_add_properties(ObjectClass *class);
 

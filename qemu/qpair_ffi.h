@@ -310,6 +310,14 @@ typedef struct QpairHost {
      */
     void (*wake_at)(void *opaque, uint64_t nanos);
     /*
+     How many frames `transmit` takes now. After 0, `qpair_model_run` is called when there is room.
+     */
+    size_t (*room)(void *opaque);
+    /*
+     Sends a frame to the network, once the call into the model has returned.
+     */
+    void (*transmit)(void *opaque, const void *frame, size_t bytes);
+    /*
      A number that the guest cannot predict.
      */
     uint64_t (*random)(void *opaque);
@@ -379,7 +387,7 @@ struct QpairCounter qpair_counter(uint32_t index);
 /*
  Creates a function with `values`, one for each setting; NULL and a message in `error` if they
  are invalid. On a deterministic machine only the guest's instructions determine when the core
- runs.
+ runs. The port of a wired function sends and receives frames.
 
  # Safety
 
@@ -389,6 +397,7 @@ struct QpairCounter qpair_counter(uint32_t index);
 struct QpairModel *qpair_model_new(struct QpairHost host,
                                    const uint64_t *values,
                                    bool deterministic,
+                                   bool wired,
                                    char *error,
                                    size_t room);
 
@@ -472,6 +481,16 @@ bool qpair_model_run(const struct QpairModel *model);
  See the [module](self).
  */
 enum QpairRun qpair_model_run_apart(const struct QpairModel *model);
+
+/*
+ A frame from the network. Returns whether it is of the function alone; if not, it is also for the
+ network device.
+
+ # Safety
+
+ See the [module](self); `bytes` bytes from `frame` are valid for reads.
+ */
+bool qpair_model_frame(const struct QpairModel *model, const void *frame, size_t bytes);
 
 /*
  Binds the function to the BQL, because an IOMMU translates for it, or unbinds it. When this
@@ -747,7 +766,7 @@ struct QpairCounter qpair_counter(uint32_t index);
 /*
  Creates a function with `values`, one for each setting; NULL and a message in `error` if they
  are invalid. On a deterministic machine only the guest's instructions determine when the core
- runs.
+ runs. The port of a wired function sends and receives frames.
 
  # Safety
 
@@ -757,6 +776,7 @@ struct QpairCounter qpair_counter(uint32_t index);
 struct QpairModel *qpair_model_new(struct QpairHost host,
                                    const uint64_t *values,
                                    bool deterministic,
+                                   bool wired,
                                    char *error,
                                    size_t room);
 
@@ -840,6 +860,16 @@ bool qpair_model_run(const struct QpairModel *model);
  See the [module](self).
  */
 enum QpairRun qpair_model_run_apart(const struct QpairModel *model);
+
+/*
+ A frame from the network. Returns whether it is of the function alone; if not, it is also for the
+ network device.
+
+ # Safety
+
+ See the [module](self); `bytes` bytes from `frame` are valid for reads.
+ */
+bool qpair_model_frame(const struct QpairModel *model, const void *frame, size_t bytes);
 
 /*
  Binds the function to the BQL, because an IOMMU translates for it, or unbinds it. When this

@@ -346,6 +346,8 @@ QpairHost qpair_host(QpairState *s)
         .host_now = qpair_host_now,
         .wake = qpair_wake,
         .wake_at = qpair_wake_at,
+        .room = qpair_room,
+        .transmit = qpair_transmit,
         .random = qpair_random,
         .bus_master = qpair_bus_master,
         .trace = qpair_trace,

@@ -167,6 +167,7 @@ static void qpair_get_instructions(Object *obj, Visitor *v, const char *name,
 static const Property qpair_properties[] = {
     DEFINE_PROP_LINK("iothread", QpairState, iothread, TYPE_IOTHREAD,
                      IOThread *),
+    DEFINE_PROP_STRING("netdev", QpairState, netdev),
     DEFINE_PROP_BOOL("locked-doorbells", QpairState, locked_doorbells, false),
 };
 
@@ -213,6 +214,8 @@ void qpair_add_properties(ObjectClass *class)
     device_class_set_props(DEVICE_CLASS(class), qpair_properties);
     object_class_property_set_description(class, "iothread",
         "the core runs in this IOThread; without one, in the main loop");
+    object_class_property_set_description(class, "netdev",
+        "backend of the network device whose address is mac=: the port sends and receives frames there");
     object_class_property_set_description(class, "locked-doorbells",
         "test: doorbells take the global lock");
 }

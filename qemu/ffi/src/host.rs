@@ -164,6 +164,16 @@ impl Host for Qemu {
         unsafe { (self.host.wake_at)(self.host.opaque, nanos) }
     }
 
+    fn room(&mut self) -> usize {
+        // SAFETY: `host` keeps its contract.
+        unsafe { (self.host.room)(self.host.opaque) }
+    }
+
+    fn transmit(&mut self, frame: &[u8]) {
+        // SAFETY: `host` keeps its contract; the frame is valid for reads of its length.
+        unsafe { (self.host.transmit)(self.host.opaque, frame.as_ptr().cast(), frame.len()) }
+    }
+
     fn random(&mut self) -> u64 {
         // SAFETY: `host` keeps its contract.
         unsafe { (self.host.random)(self.host.opaque) }

@@ -4,7 +4,7 @@
 //! One thread at a time, by a lock. The threads are:
 //!
 //! ```text
-//!   with the BQL    registers, properties, reset, a change of the view of memory:
+//!   with the BQL    registers, properties, reset, a change of the view of memory, frames:
 //!                   enter(), waits for the thread that is inside
 //!                   the core by the machine's clock, or while the function is bound:
 //!                   run(), the same

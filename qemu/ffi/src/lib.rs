@@ -249,6 +249,10 @@ pub struct QpairHost {
     /// Calls `qpair_model_run` at this time of the virtual clock, and not when it was
     /// last asked to; the largest number is never.
     pub wake_at: unsafe extern "C" fn(opaque: *mut c_void, nanos: u64),
+    /// How many frames `transmit` takes now. After 0, `qpair_model_run` is called when there is room.
+    pub room: unsafe extern "C" fn(opaque: *mut c_void) -> usize,
+    /// Sends a frame to the network, once the call into the model has returned.
+    pub transmit: unsafe extern "C" fn(opaque: *mut c_void, frame: *const c_void, bytes: usize),
     /// A number that the guest cannot predict.
     pub random: unsafe extern "C" fn(opaque: *mut c_void) -> u64,
     /// Whether the function may be bus master.

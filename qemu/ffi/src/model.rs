@@ -7,7 +7,10 @@
 //! has not freed, and must be called with the BQL; [`qpair_model_run_apart`] and
 //! [`qpair_model_post`] without it.
 
-use core::ffi::c_char;
+use core::ffi::{
+    c_char,
+    c_void, //
+};
 use core::ptr;
 
 use qpair_abi::counters::Counter;
@@ -16,6 +19,7 @@ use qpair_abi::{
     regs, //
 };
 use qpair_model::{
+    is_of_roce,
     Config,
     Function, //
 };
@@ -108,7 +112,7 @@ pub extern "C" fn qpair_counter(index: u32) -> QpairCounter {
 
 /// Creates a function with `values`, one for each setting; NULL and a message in `error` if they
 /// are invalid. On a deterministic machine only the guest's instructions determine when the core
-/// runs.
+/// runs. The port of a wired function sends and receives frames.
 ///
 /// # Safety
 ///
@@ -119,6 +123,7 @@ pub unsafe extern "C" fn qpair_model_new(
     host: QpairHost,
     values: *const u64,
     deterministic: bool,
+    wired: bool,
     error: *mut c_char,
     room: usize,
 ) -> *mut QpairModel {
@@ -126,7 +131,12 @@ pub unsafe extern "C" fn qpair_model_new(
     let values = unsafe { core::slice::from_raw_parts(values, SETTINGS.len()) };
     // SAFETY: The caller vouches for the callbacks.
     let host = unsafe { Qemu::new(host) };
-    match make(host, values, deterministic) {
+    let config = Config {
+        inline: deterministic,
+        wired,
+        ..Config::default()
+    };
+    match make(host, values, config) {
         Ok(function) => Box::into_raw(Box::new(QpairModel {
             inside: Inside::new(function),
         })),
@@ -138,11 +148,7 @@ pub unsafe extern "C" fn qpair_model_new(
     }
 }
 
-fn make(host: Qemu, values: &[u64], deterministic: bool) -> Result<Function<Qemu>, String> {
-    let mut config = Config {
-        inline: deterministic,
-        ..Config::default()
-    };
+fn make(host: Qemu, values: &[u64], mut config: Config) -> Result<Function<Qemu>, String> {
     for (setting, &value) in SETTINGS.iter().zip(values) {
         setting.check(value)?;
         if let Some((_, set)) = setting.config {
@@ -273,6 +279,26 @@ pub unsafe extern "C" fn qpair_model_run_apart(model: *const QpairModel) -> Qpai
     // SAFETY: The caller vouches for the pointer.
     let model = unsafe { &*model };
     model.inside.run_apart()
+}
+
+/// A frame from the network. Returns whether it is of the function alone; if not, it is also for the
+/// network device.
+///
+/// # Safety
+///
+/// See the [module](self); `bytes` bytes from `frame` are valid for reads.
+#[no_mangle]
+pub unsafe extern "C" fn qpair_model_frame(
+    model: *const QpairModel,
+    frame: *const c_void,
+    bytes: usize,
+) -> bool {
+    // SAFETY: The caller vouches for the pointer.
+    let model = unsafe { &*model };
+    // SAFETY: The caller vouches for the frame.
+    let frame = unsafe { core::slice::from_raw_parts(frame.cast::<u8>(), bytes) };
+    // Most frames of a network device are others, and do not wait for the thread inside.
+    is_of_roce(frame) && model.inside.enter(|f| f.frame(frame)).unwrap_or(false)
 }
 
 /// Binds the function to the BQL, because an IOMMU translates for it, or unbinds it. When this

@@ -259,6 +259,29 @@ fn mappings_that_are_lost_inside_are_dropped_after() {
 }
 
 #[test]
+fn frames_of_others_pass() {
+    const TO: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 2];
+    let machine = Alone::new(true);
+    let model = machine.plug_wired(&defaults(), true).unwrap();
+    assert_eq!(machine.reg_read(offset::MAC_HI) >> 16, 1, "wired");
+    // A frame of RoCEv2 whose address is no GID of the port, and bytes that are none.
+    let mut frame = [0; 100];
+    frame[12] = 8;
+    frame[14] = 0x45;
+    frame[17] = 86;
+    frame[23] = 17;
+    frame[30..34].copy_from_slice(&TO[12..]);
+    frame[36..38].copy_from_slice(&4791u16.to_be_bytes());
+    assert!(qpair_model::is_of_roce(&frame));
+    for bytes in [0, 13, frame.len()] {
+        let frame = frame.as_ptr().cast();
+        // SAFETY: The model lives, and the frame has as many bytes.
+        assert!(!unsafe { qpair_model_frame(model, frame, bytes) });
+    }
+    machine.end();
+}
+
+#[test]
 fn a_bad_setting_is_named() {
     let machine = Alone::new(true);
     let mut values = defaults();

@@ -41,6 +41,12 @@ fn is_group([gid, gid_high]: Gid) -> bool {
     GidContext { gid, gid_high }.is_group()
 }
 
+/// Whether a frame is of RoCEv2, for whatever port.
+pub fn is_of_roce(frame: &[u8]) -> bool {
+    let to = frame.first_chunk();
+    to.is_some_and(|to| Datagram::of(frame, to).is_some())
+}
+
 impl<H: Host> Function<H> {
     /// A frame from the network. Returns whether it is of this function alone; if not, it is also for
     /// the network device.

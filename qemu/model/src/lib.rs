@@ -148,6 +148,7 @@ mod tries;
 mod turn;
 mod window;
 
+pub use crate::arrival::is_of_roce;
 pub use crate::config::BadConfig;
 pub use crate::config::Config;
 pub use crate::faults::Faults;

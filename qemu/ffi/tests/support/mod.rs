@@ -111,6 +111,8 @@ pub(crate) trait Machine: Sized {
             host_now: host_now::<Self>,
             wake: wake::<Self>,
             wake_at,
+            room,
+            transmit,
             random,
             bus_master: bus_master::<Self>,
             trace: trace::<Self>,
@@ -119,11 +121,16 @@ pub(crate) trait Machine: Sized {
 
     /// Plugs a function in; returns the error message if that fails.
     fn plug(&self, values: &[u64]) -> Result<*mut QpairModel, String> {
+        self.plug_wired(values, false)
+    }
+
+    /// The same with a network, if it is `wired`.
+    fn plug_wired(&self, values: &[u64], wired: bool) -> Result<*mut QpairModel, String> {
         let host = self.host();
         let mut reason = [0; 256];
         let (room, bytes) = (reason.as_mut_ptr(), reason.len());
         // SAFETY: The callbacks are of this machine, which outlives the model; the lengths are those of the arrays.
-        let model = unsafe { qpair_model_new(host, values.as_ptr(), false, room, bytes) };
+        let model = unsafe { qpair_model_new(host, values.as_ptr(), false, wired, room, bytes) };
         if model.is_null() {
             // SAFETY: A refusal leaves a terminated message.
             let words = unsafe { CStr::from_ptr(reason.as_ptr()) };
@@ -299,6 +306,12 @@ unsafe extern "C" fn wake<M: Machine>(opaque: *mut c_void) {
 }
 
 unsafe extern "C" fn wake_at(_opaque: *mut c_void, _nanos: u64) {}
+
+unsafe extern "C" fn room(_opaque: *mut c_void) -> usize {
+    1
+}
+
+unsafe extern "C" fn transmit(_opaque: *mut c_void, _frame: *const c_void, _bytes: usize) {}
 
 unsafe extern "C" fn random(_opaque: *mut c_void) -> u64 {
     1
