@@ -3,6 +3,7 @@
 
 use crate::path::Gid;
 use crate::path::Path;
+use crate::path::Way;
 use crate::tries::Step;
 use crate::tries::NO_LIMIT;
 use qpair_abi::command::qp_flags;
@@ -21,6 +22,8 @@ pub(crate) struct Attributes {
     /// The SRQ in place of its RQ, or 0.
     pub(crate) srq: Number,
     pub(crate) path: Path,
+    /// How frames reach its peer, if that is at another port.
+    pub(crate) way: Option<Way>,
     pub(crate) q_key: u32,
     pub(crate) access: u8,
     pub(crate) retry: u8,
@@ -44,6 +47,7 @@ impl Attributes {
             recv_cq: context.recv_cq,
             srq: context.srq,
             path: Path::None,
+            way: None,
             q_key: context.q_key,
             access: context.access,
             retry: context.retry,

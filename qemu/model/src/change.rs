@@ -368,10 +368,23 @@ impl<H: Host> Function<H> {
         if !known || !peer_ok || !retry_ok || !timers_ok {
             return Err(AdminError::Attribute);
         }
+        if wants(qp_mask::SQ_PSN) && (from, to) != (qp_state::RTR, qp_state::RTS) {
+            return Err(AdminError::Transition);
+        }
         let gid = [context.gid, context.gid_high];
         let path = self.data.port.path(gid, context.peer);
+        let mut way = found.way.filter(|_| !wants(qp_mask::PEER));
+        if wants(qp_mask::PATH) {
+            let set = self.data.port.way(gid, &context);
+            let set = set.filter(|_| wants(qp_mask::PEER));
+            way = Some(set.ok_or(AdminError::Attribute)?);
+        }
+        if let Some(set) = way.filter(|_| wants(qp_mask::SQ_PSN)) {
+            way = Some(set.with_sq(&context).ok_or(AdminError::Attribute)?);
+        }
         let found = self.data.qps.get_mut(qp).ok_or(AdminError::Number)?;
         let attributes = &mut found.attributes;
+        attributes.way = way;
         if wants(qp_mask::PEER) {
             attributes.path = path;
         }

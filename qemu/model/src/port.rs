@@ -6,9 +6,12 @@
 //! A queue pair of UD has a GID of its own, or sends from one of the port's table, and then reaches
 //! all in the table.
 
+use crate::path::is_ipv4;
 use crate::path::Gid;
 use crate::path::Path;
 use crate::path::Route;
+use crate::path::Way;
+use qpair_abi::command::QpContext;
 use qpair_abi::command::GIDS;
 use qpair_abi::entry::UdWqe;
 use qpair_abi::Number;
@@ -54,6 +57,15 @@ impl Port {
             (true, Number::ADMIN) => Path::None,
             (true, _) => Path::Here(qp),
         }
+    }
+
+    /// The way of a context of PATH, to a peer with this GID. `None` if a field is out of range. Both
+    /// GIDs are of IPv4, or neither is.
+    pub(crate) fn way(&self, gid: Gid, context: &QpContext) -> Option<Way> {
+        let way = Way::of(context)?;
+        let from = *self.gids.get(usize::from(way.source))?;
+        let fits = gid == NONE || is_ipv4(from) == is_ipv4(gid);
+        (from != NONE && fits).then_some(way)
     }
 
     /// The GID that a datagram is sent from.

@@ -276,7 +276,9 @@ impl<M: Mapping> QueuePair<M> {
             gid_high,
             sq: *self.sq.ring.described(),
             rq: *self.rq.ring.described(),
-            ..QpContext::default()
+            ..self
+                .way
+                .map_or_else(QpContext::default, |way| way.context())
         }
     }
 
@@ -314,6 +316,7 @@ impl<M: Mapping> QueuePair<M> {
         self.last_due = false;
         self.drain_asked = false;
         self.attributes.path = Path::None;
+        self.attributes.way = None;
     }
 
     /// Fetches the next blocks of the SQ, at most `most`, into `blocks`: how many. `None` if they

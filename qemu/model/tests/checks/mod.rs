@@ -29,6 +29,7 @@ pub mod line;
 pub mod net;
 pub mod operations;
 pub mod order;
+pub mod paths;
 pub mod poll;
 pub mod port;
 pub mod regions;
@@ -88,6 +89,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         poll::CHECKS,
         port::CHECKS,
         net::CHECKS,
+        paths::CHECKS,
         garbage::CHECKS,
         limits::CHECKS,
         stream::chains::CHECKS,
