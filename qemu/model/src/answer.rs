@@ -5,6 +5,7 @@ use crate::subject::Subject;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 use qpair_abi::Number;
+use qpair_roce::extended;
 
 /// The responder's words for a request that it refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,16 @@ impl Nak {
             Self::InvalidRequest => Subject::Request(qp),
             Self::RemoteAccess => Subject::Access(qp),
             Self::RemoteOperation => Subject::Fatal(qp),
+        }
+    }
+}
+
+impl From<Nak> for extended::Nak {
+    fn from(nak: Nak) -> Self {
+        match nak {
+            Nak::InvalidRequest => Self::InvalidRequest,
+            Nak::RemoteAccess => Self::RemoteAccess,
+            Nak::RemoteOperation => Self::RemoteOperation,
         }
     }
 }

@@ -118,7 +118,7 @@ impl<H: Host> DataPath<H> {
             return;
         }
         if let Some(found) = self.qps.get_mut(qp) {
-            found.has_frames = true;
+            found.set_frames(true);
         }
         self.qps.enqueue(&mut self.core, qp);
     }
@@ -137,7 +137,7 @@ impl<H: Host> DataPath<H> {
             budget.wqes = budget.wqes.saturating_sub(1);
             budget.bytes = budget.bytes.saturating_sub(frame.len() as u64);
             if let Some(found) = self.qps.get_mut(qp) {
-                found.has_frames = !is_last;
+                found.set_frames(!is_last);
             }
             self.receive_frame(qp, &frame);
         }
@@ -155,7 +155,13 @@ impl<H: Host> DataPath<H> {
                 Service::Ud(deth) => {
                     self.receive_datagram(qp, &datagram, (&headers, deth), payload);
                 }
-                Service::Rc | Service::Uc => self.core.bus.count(Counter::FramesForeign),
+                Service::Rc | Service::Uc => {
+                    let ends = (&datagram.from, &datagram.to);
+                    let is_of_it = self.receive_packet(qp, ends, &headers, payload);
+                    self.core
+                        .bus
+                        .add(Counter::FramesForeign, u64::from(!is_of_it));
+                }
             },
             Err(Bad::Malformed) => self.core.bus.count(Counter::FramesMalformed),
             Err(Bad::Checksum) => self.core.bus.count(Counter::FramesCorrupt),

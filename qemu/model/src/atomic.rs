@@ -5,14 +5,12 @@
 //! other atomic of the function comes between. A CPU may: the device has no atomic accesses of memory.
 
 use crate::answer::Answer;
-use crate::answer::Failure;
 use crate::datapath::DataPath;
 use crate::host::DmaFault;
 use crate::host::Host;
 use crate::message::sges;
 use crate::message::Message;
 use crate::message::Piece;
-use crate::message::Sender;
 use crate::region::Range;
 use crate::responder::Responder;
 use qpair_abi::entry::opcode;
@@ -26,6 +24,13 @@ use qpair_abi::Number;
 pub(crate) struct Operands {
     compare_add: u64,
     swap: u64,
+}
+
+impl Operands {
+    /// What is compared or added, and what is swapped in.
+    pub(crate) fn new(compare_add: u64, swap: u64) -> Self {
+        Self { compare_add, swap }
+    }
 }
 
 /// Those in a block.
@@ -95,16 +100,15 @@ impl<H: Host> DataPath<H> {
     /// Writes the old value of an atomic into the sender's memory.
     pub(crate) fn write_old(
         &mut self,
-        sender: &Sender,
+        pd: Number,
         message: &Message,
         words: &[u64],
         old: u64,
-    ) -> Result<(), Failure> {
-        let range = result(words).ok_or(Failure::memory(Detail::Sges))?;
+    ) -> Result<(), Detail> {
+        let range = result(words).ok_or(Detail::Sges)?;
         let (regions, bus) = (&mut self.regions, &mut self.core.bus);
-        let place = regions.resolve(bus, sender.pd, message.kind.local, range);
-        let (place, _) = place.map_err(Failure::memory)?;
+        let (place, _) = regions.resolve(bus, pd, message.kind.local, range)?;
         let written = regions.write(bus, place, &old.to_le_bytes());
-        written.map_err(|DmaFault| Failure::memory(Detail::Dma))
+        written.map_err(|DmaFault| Detail::Dma)
     }
 }

@@ -402,7 +402,15 @@ impl<H: Host> Function<H> {
         if wants(qp_mask::Q_KEY) {
             attributes.q_key = context.q_key;
         }
+        if wants(qp_mask::PEER) {
+            self.data.connect(qp);
+        }
+        if wants(qp_mask::SQ_PSN) {
+            self.data.start(qp);
+        }
         if mask & (qp_mask::RETRY | qp_mask::TIMERS) != 0 {
+            self.data.limit(qp);
+            let found = self.data.qps.get_mut(qp).ok_or(AdminError::Number)?;
             found.tries.begin_again(self.data.core.bus.host.now());
             self.data.qps.wake(&mut self.data.core, qp);
         }

@@ -16,6 +16,7 @@ use crate::frames::Frames;
 use crate::group::Groups;
 use crate::host::DmaFault;
 use crate::host::Host;
+use crate::link::Flying;
 use crate::mr::Regions;
 use crate::port::Port;
 use crate::producers::Producers;
@@ -333,6 +334,12 @@ impl<H: Host> DataPath<H> {
             return false;
         };
         found.sending = None;
+        if let Some(Flying { message, .. }) = found.pop_flying() {
+            self.core.bus.count(Counter::Flushes);
+            let flushed = Err((Status::Flush, Detail::None));
+            self.complete_send(qp, &message.wqe, message.past, 0, flushed);
+            return true;
+        }
         match found.first_send(&mut self.core.bus) {
             Ok(Some((wqe, past))) => {
                 self.core.bus.count(Counter::Flushes);

@@ -59,6 +59,7 @@
 //! | `tries` | how often, and until when, a sender waits |
 //! | `attributes` | the attributes of queue pairs |
 //! | `message` | the message of a work request |
+//! | `link` | connections by frames |
 //! | `qp` | queue pairs |
 //! | `srq` | shared receive queues |
 //! | `datapath` | the objects that work requests use, and completions |
@@ -70,6 +71,13 @@
 //! | `flush` | performs FLUSHes and atomic WRITEs |
 //! | `check` | checks WQEs, and the sender's memory |
 //! | `outcome` | what becomes of work requests |
+//! | `local` | performs requests that need no peer |
+//! | `flying` | requests in flight to a peer at another port |
+//! | `inbound` | packets that come from there |
+//! | `reliable` | the requester of a reliable connection, and its answers |
+//! | `unreliable` | the sender of an unreliable connection |
+//! | `outbound` | the turn of a queue pair whose peer is at another port |
+//! | `connect` | connections by frames begin |
 //! | `datagram` | delivers the messages of UD |
 //! | `fault_point` | where the rules meet a work request |
 //! | `loopback` | carries messages to the queue pairs of the function |
@@ -100,6 +108,7 @@ mod attributes;
 mod bus;
 mod change;
 mod check;
+mod connect;
 mod context;
 mod cq;
 mod create;
@@ -112,18 +121,23 @@ mod fault_point;
 mod faults;
 mod fifo;
 mod flush;
+mod flying;
 mod frames;
 mod frmr;
 mod function;
 mod group;
+mod inbound;
 mod inject;
 mod knobs;
+mod link;
 mod list;
+mod local;
 mod loopback;
 mod message;
 mod mmio;
 mod mr;
 mod net;
+mod outbound;
 mod outcome;
 mod path;
 mod port;
@@ -131,6 +145,7 @@ mod producers;
 mod qp;
 mod region;
 mod registers;
+mod reliable;
 mod requester;
 mod responder;
 mod ring;
@@ -146,6 +161,7 @@ mod timer;
 mod transfer;
 mod tries;
 mod turn;
+mod unreliable;
 mod window;
 
 pub use crate::arrival::is_of_roce;

@@ -236,7 +236,8 @@ impl<H: Host> DataPath<H> {
         words: &[u64],
     ) -> Result<(), Failure> {
         let old = self.atomic(by, &message.piece(), &operands(words))?;
-        self.write_old(sender, message, words, old)?;
+        self.write_old(sender.pd, message, words, old)
+            .map_err(Failure::memory)?;
         self.core.bus.count(message.kind.counter);
         Ok(())
     }

@@ -31,6 +31,21 @@ pub(crate) struct Cursor {
     pub(crate) done: u32,
 }
 
+impl Cursor {
+    /// The place of a byte of a list of SGEs that begins at word `from`.
+    pub(crate) fn at(words: &[u64], from: usize, byte: u32) -> Self {
+        let mut cursor = Self { sge: 0, done: byte };
+        for sge in sges(words, from) {
+            if cursor.done < sge.bytes {
+                break;
+            }
+            cursor.done = cursor.done.wrapping_sub(sge.bytes);
+            cursor.sge = cursor.sge.saturating_add(1);
+        }
+        cursor
+    }
+}
+
 /// The properties of an operation.
 pub(crate) struct Kind {
     /// The flags that are valid.
@@ -100,6 +115,9 @@ impl Kind {
     const ALL: &'static [Self] = &[
         NOP, SEND, SEND, WRITE, WRITE_IMM, READ, ATOMIC, ATOMIC, NOP, NOP, SEND, FLUSH, WRITE, NOP,
     ];
+
+    /// That of no operation.
+    pub(crate) const NONE: &'static Self = &NOP;
 
     /// The operation of an opcode.
     #[inline]

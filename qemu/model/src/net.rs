@@ -85,7 +85,7 @@ impl<H: Host> DataPath<H> {
     pub(crate) fn drop_frames(&mut self, qp: Number) {
         self.frames.clear(qp.index());
         if let Some(found) = self.qps.get_mut(qp) {
-            found.has_frames = false;
+            found.set_frames(false);
         }
     }
 }

@@ -13,6 +13,8 @@ use crate::host::DmaFault;
 use crate::host::Host;
 use crate::host::Mapping;
 use crate::host::Trace;
+use crate::link::Flying;
+use crate::link::Link;
 use crate::message::total;
 use crate::message::Cursor;
 use crate::message::Paused;
@@ -49,6 +51,11 @@ use qpair_queue::index::Index;
 const FETCH_BLOCKS: u32 = 32;
 /// Words that are fetched at once.
 pub(crate) const FETCH_WORDS: usize = FETCH_BLOCKS as usize * BLOCK_WORDS;
+
+/// Frames for a queue pair wait.
+const FRAMES: u8 = 1;
+/// It has a connection by frames.
+const LINK: u8 = 1 << 1;
 
 /// An SQ or RQ.
 pub(crate) struct WorkQueue<M> {
@@ -194,10 +201,12 @@ pub(crate) struct QueuePair<M> {
     pub(crate) fed_by: Number,
     /// The event that it takes no receive of its SRQ any more is due.
     pub(crate) last_due: bool,
+    /// Its connection, if its peer is at another port and frames reach it.
+    pub(crate) link: Option<Box<Link>>,
     /// An event is asked for when the SQ has drained.
     pub(crate) drain_asked: bool,
-    /// Frames for it wait.
-    pub(crate) has_frames: bool,
+    /// What of it has to do with frames: [`FRAMES`], [`LINK`].
+    by_frames: u8,
 }
 
 impl<M> core::ops::Deref for QueuePair<M> {
@@ -228,8 +237,9 @@ impl<M: Mapping> QueuePair<M> {
             starved: false,
             fed_by: Number::default(),
             last_due: false,
+            link: None,
             drain_asked: false,
-            has_frames: false,
+            by_frames: 0,
         }
     }
 
@@ -284,7 +294,8 @@ impl<M: Mapping> QueuePair<M> {
 
     /// Whether a request that was begun is not finished.
     pub(crate) fn is_sending(&self) -> bool {
-        self.sending.is_some()
+        let flies = |link: &Link| !link.flying.is_empty();
+        self.sending.is_some() || self.link.as_deref().is_some_and(flies)
     }
 
     /// Whether a turn would have work.
@@ -292,15 +303,58 @@ impl<M: Mapping> QueuePair<M> {
     fn has_work(&self) -> bool {
         let sends = !self.sq.window.is_empty();
         match self.state {
-            _ if self.has_frames => true,
-            qp_state::RTS => sends && !self.waiting,
-            qp_state::SQD => self.sending.is_some() && !self.waiting,
+            qp_state::RTS => sends && !self.waiting || self.has_frame_work(),
+            qp_state::SQD => self.sending.is_some() && !self.waiting || self.has_frame_work(),
             qp_state::ERROR => {
                 let receives = !self.rq.window.is_empty() || self.receiving.is_some();
-                sends || receives || self.last_due
+                sends || receives || self.last_due || self.has_frame_work()
             }
-            _ => false,
+            _ => self.has_frame_work(),
         }
+    }
+
+    /// Whether its turns have to do with frames.
+    #[inline]
+    pub(crate) fn is_by_frames(&self) -> bool {
+        self.by_frames != 0
+    }
+
+    /// Whether it has a connection by frames.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.by_frames & LINK != 0
+    }
+
+    /// Frames for it wait, or do not any more.
+    pub(crate) fn set_frames(&mut self, wait: bool) {
+        self.by_frames = self.by_frames & LINK | u8::from(wait);
+    }
+
+    /// It begins a connection by frames, or ends it.
+    pub(crate) fn set_link(&mut self, link: Option<Box<Link>>) {
+        let is_linked = if link.is_some() { LINK } else { 0 };
+        self.by_frames = self.by_frames & FRAMES | is_linked;
+        // The connection says when there is work.
+        self.waiting = link.is_some();
+        self.link = link;
+    }
+
+    #[inline]
+    fn has_frame_work(&self) -> bool {
+        self.is_by_frames() && self.turns_by_frames()
+    }
+
+    /// Whether a turn would have frames to receive, or work for its connection.
+    #[cold]
+    fn turns_by_frames(&self) -> bool {
+        let begins = self.state == qp_state::RTS;
+        let tail = self.sq.window.tail();
+        let has_work = |link: &Link| link.is_due || begins && link.can_begin(tail);
+        self.by_frames & FRAMES != 0 || self.link.as_deref().is_some_and(has_work)
+    }
+
+    /// Takes the oldest request in flight to a peer at another port.
+    pub(crate) fn pop_flying(&mut self) -> Option<Flying> {
+        self.link.as_mut()?.pop()
     }
 
     /// Drops all work requests, and the peer.
@@ -309,7 +363,7 @@ impl<M: Mapping> QueuePair<M> {
         self.rq.clear(first);
         self.sending = None;
         self.receiving = None;
-        self.waiting = false;
+        self.set_link(None);
         self.tries.end();
         self.hold = None;
         self.met = None;
@@ -327,9 +381,21 @@ impl<M: Mapping> QueuePair<M> {
         most: u32,
         blocks: &mut [u64],
     ) -> Option<u32> {
+        let (head, posted) = (self.sq.window.head(), self.sq.window.used());
+        self.fetch_at(bus, head, posted.min(most), blocks)
+    }
+
+    /// The same, from block `head` on, of which `posted` are posted.
+    #[inline(always)]
+    pub(crate) fn fetch_at<H: Host<Map = M>>(
+        &mut self,
+        bus: &mut Bus<H>,
+        head: Index,
+        posted: u32,
+        blocks: &mut [u64],
+    ) -> Option<u32> {
         let window = &self.sq.window;
-        let head = window.head();
-        let count = window.used().min(FETCH_BLOCKS).min(most);
+        let count = posted.min(FETCH_BLOCKS);
         let words = blocks.get_mut(..count as usize * BLOCK_WORDS)?;
         // Where the ring ends, the run goes on at its beginning.
         let position = window.depth().position(head);
@@ -564,7 +630,10 @@ impl<M: Mapping> QueuePairs<M> {
     /// Ends the wait of a sender.
     pub(crate) fn wake<H: Host<Map = M>>(&mut self, core: &mut Core<H>, qp: Number) {
         if let Some(found) = self.get_mut(qp) {
-            found.waiting = false;
+            match &mut found.link {
+                Some(link) => link.wake(),
+                None => found.waiting = false,
+            }
             core.retries.remove(qp.index());
             self.enqueue(core, qp);
         }

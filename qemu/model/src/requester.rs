@@ -8,13 +8,11 @@
 
 use crate::answer::Failure;
 use crate::answer::Refusal;
-use crate::check::bind;
 use crate::check::decode;
 use crate::check::RC;
 use crate::check::UD;
 use crate::datapath::DataPath;
 use crate::fault_point::Verdict;
-use crate::frmr;
 use crate::host::Host;
 use crate::message::last_move;
 use crate::message::Message;
@@ -24,7 +22,6 @@ use crate::subject::Subject;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
 use qpair_abi::counters::Counter;
-use qpair_abi::entry::frmr_of;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::send_flags;
 use qpair_abi::entry::BLOCK_WORDS;
@@ -167,31 +164,9 @@ impl<H: Host> DataPath<H> {
     // By value: a reference would keep the caller's message in memory.
     #[inline(never)]
     fn perform_local(&mut self, sender: &Sender, message: Message, words: &[u64]) -> bool {
-        let (by, wqe) = ((sender.qp, sender.pd), &message.wqe);
-        let regions = &mut self.regions;
-        let (done, counter) = match wqe.opcode {
-            opcode::BIND => (self.windows.bind(regions, by, &bind(words)), None),
-            opcode::LOCAL_INV => {
-                let done = match frmr_of(wqe.rkey) {
-                    Some(_) => regions.frmrs.invalidate(sender.pd, wqe.rkey),
-                    None => self.windows.invalidate(regions, by, wqe.rkey),
-                };
-                (done, Some(Counter::Invalidations))
-            }
-            opcode::REG_MR => {
-                let wqe = frmr::decode(words);
-                let done = regions.frmrs.register(&self.core.config, sender.pd, &wqe);
-                (done, Some(Counter::Registrations))
-            }
-            _ => (Ok(()), None),
-        };
-        match done {
-            Ok(()) => {
-                if let Some(counter) = counter {
-                    self.core.bus.count(counter);
-                }
-                self.complete_send(sender.qp, wqe, message.past, 0, Ok(()))
-            }
+        let wqe = &message.wqe;
+        match self.local(sender, wqe, words) {
+            Ok(()) => self.complete_send(sender.qp, wqe, message.past, 0, Ok(())),
             Err(detail) => {
                 let failure = Failure::Own(Status::WindowBind, detail);
                 self.refuse(sender, words, message.past, failure)

@@ -71,16 +71,8 @@ impl<H: Host> DataPath<H> {
     /// Takes the next receive, and checks that the message fits into it.
     fn admit_to_receive(&mut self, by: Responder, kind: &Kind, bytes: u32) -> Answer<()> {
         let detail = match self.take_receive(by.qp, 0) {
-            Ok(()) => {
-                let found = self.qps.get(by.qp);
-                let receive = found.and_then(|found| found.receiving.as_ref());
-                let room = receive.map_or(0, Receive::room);
-                if kind.remote != 0 || room >= u64::from(bytes) {
-                    return Ok(());
-                }
-                let (nak, status) = (Nak::InvalidRequest, Status::LocalLength);
-                return Err(self.nak(by, nak, status, Detail::ShortReceive));
-            }
+            Ok(()) if kind.remote != 0 => return Ok(()),
+            Ok(()) => return self.admit_more(by, bytes),
             Err(NoReceive::Empty | NoReceive::Short) => {
                 let found = self.qps.get(by.qp);
                 let timer = found.map_or(0, |found| found.min_rnr_timer);
@@ -91,6 +83,17 @@ impl<H: Host> DataPath<H> {
         };
         let status = Status::LocalQpOperation;
         Err(self.nak(by, Nak::RemoteOperation, status, detail))
+    }
+
+    /// Checks that so many bytes of a SEND fit into the receive that it fills.
+    pub(crate) fn admit_more(&mut self, by: Responder, bytes: u32) -> Answer<()> {
+        let found = self.qps.get(by.qp);
+        let receive = found.and_then(|found| found.receiving.as_ref());
+        if receive.map_or(0, Receive::room) >= u64::from(bytes) {
+            return Ok(());
+        }
+        let (nak, status) = (Nak::InvalidRequest, Status::LocalLength);
+        Err(self.nak(by, nak, status, Detail::ShortReceive))
     }
 
     /// Refuses a request, for which its queue pair fails with this status.

@@ -4,6 +4,9 @@
 use crate::config::Config;
 use qpair_abi::command::timer;
 
+/// The code of `timeout` that programs have by default.
+const USUAL: u32 = 14;
+
 /// How long it waits for an answer; `None` is without end.
 pub(crate) fn answer(config: &Config, timeout: u8) -> Option<u64> {
     match timeout {
@@ -11,6 +14,35 @@ pub(crate) fn answer(config: &Config, timeout: u8) -> Option<u64> {
         timer::ZERO => None,
         shift => Some(timer::UNIT_NANOS << (shift & 31)),
     }
+}
+
+/// The same of an answer by frames. The device's own interval does not go with a network: it is that
+/// of the usual code.
+pub(crate) fn answer_by_frames(timeout: u8) -> Option<u64> {
+    match timeout {
+        0 => Some(timer::UNIT_NANOS << USUAL),
+        timer::ZERO => None,
+        shift => Some(timer::UNIT_NANOS << (shift & 31)),
+    }
+}
+
+/// The code that a peer on the network gets of a queue pair with this timer: the device's own
+/// interval, or a longer one, has one too.
+pub(crate) fn receive_code(config: &Config, min_rnr_timer: u8) -> u8 {
+    let codes = timer::RNR_NANOS.iter().zip(0..).skip(1);
+    match min_rnr_timer {
+        0 => {
+            let mut codes = codes.filter(|(nanos, _)| **nanos >= config.retry_ns);
+            codes.next().map_or(0, |(_, code)| code)
+        }
+        code => code % timer::ZERO,
+    }
+}
+
+/// How long a sender waits for a receive of a peer that says this code.
+pub(crate) fn receive_by_frames(code: u8) -> u64 {
+    let nanos = timer::RNR_NANOS.get(usize::from(code % timer::ZERO));
+    nanos.copied().unwrap_or(0)
 }
 
 /// How long it waits for a receive of a peer with this timer.

@@ -5,10 +5,13 @@
 
 use crate::answer::Failure;
 use crate::datapath::DataPath;
+use crate::host::DmaFault;
 use crate::host::Host;
+use crate::message::copy_inline;
 use crate::message::next_range;
 use crate::message::sges;
 use crate::message::total;
+use crate::message::Cursor;
 use crate::message::Message;
 use crate::message::Paused;
 use crate::message::Sender;
@@ -69,6 +72,71 @@ impl<H: Host> DataPath<H> {
         place
             .map(|(place, bytes)| End::Memory(place, bytes))
             .map_err(Failure::memory)
+    }
+
+    /// Reads bytes of a work request, from byte `at` on.
+    pub(crate) fn read_local(
+        &mut self,
+        pd: Number,
+        message: &Message,
+        words: &[u64],
+        at: u32,
+        mut to: &mut [u8],
+    ) -> Result<(), Detail> {
+        if message.is_inline() {
+            let from = SendWqe::BYTES.saturating_add(at as usize);
+            copy_inline(words, from, to);
+            return Ok(());
+        }
+        let mut cursor = Cursor::at(words, SendWqe::WORDS, at);
+        while !to.is_empty() {
+            let most = to.len() as u64;
+            let (place, count) = self.near(pd, message, words, &mut cursor, most)?;
+            let (part, rest) = to.split_at_mut_checked(count).ok_or(Detail::Range)?;
+            let read = self.regions.read(&mut self.core.bus, place, part);
+            read.map_err(|DmaFault| Detail::Dma)?;
+            to = rest;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes of an answer to a work request, from byte `at` on.
+    pub(crate) fn write_local(
+        &mut self,
+        pd: Number,
+        message: &Message,
+        words: &[u64],
+        at: u32,
+        mut from: &[u8],
+    ) -> Result<(), Detail> {
+        let mut cursor = Cursor::at(words, SendWqe::WORDS, at);
+        while !from.is_empty() {
+            let most = from.len() as u64;
+            let (place, count) = self.near(pd, message, words, &mut cursor, most)?;
+            let (part, rest) = from.split_at_checked(count).ok_or(Detail::Range)?;
+            let written = self.regions.write(&mut self.core.bus, place, part);
+            written.map_err(|DmaFault| Detail::Dma)?;
+            from = rest;
+        }
+        Ok(())
+    }
+
+    /// Where the next bytes of a list of SGEs are, at most `most`, and how many. The cursor passes
+    /// them.
+    fn near(
+        &mut self,
+        pd: Number,
+        message: &Message,
+        words: &[u64],
+        cursor: &mut Cursor,
+        most: u64,
+    ) -> Result<(Place, usize), Detail> {
+        let range = next_range(words, SendWqe::WORDS, cursor).ok_or(Detail::Sges)?;
+        let (regions, bus) = (&mut self.regions, &mut self.core.bus);
+        let (place, bytes) = regions.resolve(bus, pd, message.kind.local, range)?;
+        let count = bytes.min(most);
+        cursor.done = cursor.done.wrapping_add(count as u32);
+        Ok((place, count as usize))
     }
 
     /// The bytes of all SGEs of a work request, and the detail if one of them is not in a region

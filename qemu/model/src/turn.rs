@@ -187,14 +187,13 @@ impl<H: Host> Function<H> {
             budget.wqes = 1;
         }
         let data = &mut self.data;
-        if data.qps.get(qp).is_some_and(|found| found.has_frames) {
-            data.receive_frames(qp, budget);
-        }
-        let Some((state, fed_by)) = data.qps.get(qp).map(|found| (found.state, found.fed_by))
-        else {
+        let found = data.qps.get(qp);
+        let found = found.map(|found| (found.state, found.fed_by, found.is_by_frames()));
+        let Some((state, fed_by, is_by_frames)) = found else {
             return;
         };
         match state {
+            _ if is_by_frames => self.turn_by_frames(qp, budget),
             qp_state::ERROR => data.flush(qp, &mut budget.wqes),
             _ if qp == Number::ADMIN => self.commands(budget),
             qp_state::RTS | qp_state::SQD => {
@@ -208,6 +207,28 @@ impl<H: Host> Function<H> {
         if self.data.core.knobs.wqe_ns != 0 {
             // One request, and then another page's turn.
             budget.wqes = 0;
+        }
+    }
+
+    /// A turn of a queue pair for which frames wait, or whose peer is at another port.
+    #[cold]
+    fn turn_by_frames(&mut self, qp: Number, budget: &mut Budget) {
+        let data = &mut self.data;
+        data.receive_frames(qp, budget);
+        let found = data.qps.get(qp);
+        let Some((state, is_linked)) = found.map(|found| (found.state, found.is_linked())) else {
+            return;
+        };
+        match state {
+            qp_state::ERROR => {
+                data.last_answers(qp, &mut budget.bytes);
+                data.flush(qp, &mut budget.wqes);
+            }
+            qp_state::RTR | qp_state::RTS | qp_state::SQD if is_linked => {
+                data.send_by_frames(qp, &mut budget.wqes, &mut budget.bytes);
+            }
+            qp_state::RTS | qp_state::SQD => data.send(qp, &mut budget.wqes, &mut budget.bytes),
+            _ => {}
         }
     }
 }

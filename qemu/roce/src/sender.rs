@@ -144,6 +144,11 @@ impl<const N: usize> Sender<N> {
         self.window.is_empty()
     }
 
+    /// Whether each request that was begun has been sent.
+    pub const fn has_sent_all(&self) -> bool {
+        self.at.nth >= self.window.len()
+    }
+
     /// Packets that were sent and not acknowledged.
     pub const fn in_flight(&self) -> u32 {
         self.sent.since(self.acked).unsigned_abs()

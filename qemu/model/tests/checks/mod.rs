@@ -26,6 +26,9 @@ pub mod in_doorbells;
 pub mod life;
 pub mod limits;
 pub mod line;
+pub mod link_errors;
+pub mod links;
+pub mod links_uc;
 pub mod net;
 pub mod operations;
 pub mod order;
@@ -88,6 +91,9 @@ pub fn all() -> impl Iterator<Item = Check> {
         rings::CHECKS,
         poll::CHECKS,
         port::CHECKS,
+        links::CHECKS,
+        link_errors::CHECKS,
+        links_uc::CHECKS,
         net::CHECKS,
         paths::CHECKS,
         garbage::CHECKS,

@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod driver;
+pub mod far;
 mod frmr;
 pub mod lan;
 pub mod memory;
@@ -16,6 +17,7 @@ pub mod wire;
 mod work;
 
 pub use driver::*;
+pub use far::*;
 pub use frmr::*;
 pub use lan::*;
 pub use memory::*;

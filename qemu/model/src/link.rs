@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A connection by frames: its route, the state of its transport, and the requests in flight.
+//!
+//! A request in flight is a snapshot. What is sent again is sent from it, and its memory is looked up
+//! anew for each packet.
+
+use crate::attributes::Attributes;
+use crate::message::Message;
+use crate::message::WqeWords;
+use crate::path::Way;
+use crate::timer;
+use crate::tries::NO_LIMIT;
+use qpair_abi::command::READS;
+use qpair_abi::status::Detail;
+use qpair_abi::status::Status;
+use qpair_queue::index::Index;
+use qpair_roce::extended::Reth;
+use qpair_roce::frame::Gid;
+use qpair_roce::frame::Route;
+use qpair_roce::psn::Psn;
+use qpair_roce::receiver::Receiver;
+use qpair_roce::sender::Sender;
+use qpair_roce::tries::Limits;
+use qpair_roce::unreliable;
+use std::collections::VecDeque;
+
+/// Most requests of a queue pair in flight.
+pub(crate) const REQUESTS: usize = 64;
+/// Most packets of a queue pair in flight.
+const PACKETS: u32 = 128;
+/// Replies that are kept for a peer that asks again.
+const KEPT: usize = READS as usize;
+/// Answers that wait to be sent.
+const ANSWERS: usize = 2 * KEPT + 2;
+
+/// A request in flight.
+pub(crate) struct Flying {
+    pub(crate) message: Message,
+    pub(crate) words: WqeWords,
+    /// Why it fails, if its own memory is wrong.
+    pub(crate) failed: (Status, Detail),
+}
+
+/// The requester and the responder of a reliable connection.
+pub(crate) struct Reliable {
+    pub(crate) sender: Sender<REQUESTS>,
+    pub(crate) receiver: Receiver<KEPT, ANSWERS>,
+}
+
+/// Those of an unreliable one.
+pub(crate) struct Unreliable {
+    pub(crate) sender: unreliable::Sender,
+    pub(crate) receiver: unreliable::Receiver,
+}
+
+/// The transport, by service.
+pub(crate) enum Transport {
+    Rc(Box<Reliable>),
+    Uc(Unreliable),
+}
+
+/// A connection by frames.
+pub(crate) struct Link {
+    pub(crate) route: Route,
+    /// The queue pair of the peer.
+    pub(crate) dest: u32,
+    pub(crate) transport: Transport,
+    /// The requests that were begun and not completed, the oldest first.
+    pub(crate) flying: VecDeque<Flying>,
+    /// The number of the oldest.
+    pub(crate) oldest: u32,
+    /// The index past the newest.
+    pub(crate) begun: Index,
+    /// Where the WRITE goes of which packets have come.
+    pub(crate) write: Reth,
+    /// A turn has more to do than to begin requests.
+    pub(crate) is_due: bool,
+    /// No request can begin until an answer, a time or room has come.
+    pub(crate) is_blocked: bool,
+    /// When the core is asked for a turn; `u64::MAX` is never.
+    pub(crate) armed: u64,
+}
+
+/// The limits of a sender.
+pub(crate) fn limits(attributes: &Attributes, reads: u8) -> Limits {
+    Limits {
+        timeout: timer::answer_by_frames(attributes.timeout),
+        retry: attributes.retry,
+        rnr_retry: (attributes.rnr_retry != NO_LIMIT).then_some(attributes.rnr_retry),
+        reads: reads.max(1),
+        window: PACKETS,
+    }
+}
+
+impl Link {
+    /// A reliable connection whose SQ begins at `begun`.
+    pub(crate) fn reliable(
+        route: Route,
+        dest: u32,
+        way: &Way,
+        limits: Limits,
+        begun: Index,
+    ) -> Self {
+        let sender = Sender::new(way.mtu, limits, Psn::new(way.sq_psn));
+        let receiver = Receiver::new(way.mtu, way.peer_reads, Psn::new(way.rq_psn));
+        let both = Reliable { sender, receiver };
+        Self::new(route, dest, Transport::Rc(Box::new(both)), begun)
+    }
+
+    /// An unreliable one.
+    pub(crate) fn unreliable(route: Route, dest: u32, way: &Way, begun: Index) -> Self {
+        let both = Unreliable {
+            sender: unreliable::Sender::new(way.mtu, Psn::new(way.sq_psn)),
+            receiver: unreliable::Receiver::new(way.mtu, Psn::new(way.rq_psn)),
+        };
+        Self::new(route, dest, Transport::Uc(both), begun)
+    }
+
+    fn new(route: Route, dest: u32, transport: Transport, begun: Index) -> Self {
+        Self {
+            route,
+            dest,
+            transport,
+            flying: VecDeque::new(),
+            oldest: 0,
+            begun,
+            write: Reth::default(),
+            is_due: false,
+            is_blocked: false,
+            armed: u64::MAX,
+        }
+    }
+
+    /// The first packet that it sends has the number of `way`. It has sent none.
+    pub(crate) fn starts(&mut self, way: &Way, limits: Limits) {
+        let first = Psn::new(way.sq_psn);
+        match &mut self.transport {
+            Transport::Rc(both) => both.sender = Sender::new(way.mtu, limits, first),
+            Transport::Uc(both) => both.sender = unreliable::Sender::new(way.mtu, first),
+        }
+    }
+
+    /// The limits have changed.
+    pub(crate) fn set_limits(&mut self, now: u64, limits: Limits) {
+        if let Transport::Rc(both) = &mut self.transport {
+            both.sender.set_limits(now, limits);
+        }
+    }
+
+    /// Whether frames between these addresses are of this connection.
+    pub(crate) fn is_between(&self, from: &Gid, to: &Gid) -> bool {
+        self.route.to == *from && self.route.from == *to
+    }
+
+    /// Whether a queue pair whose SQ has this tail has requests to begin.
+    pub(crate) fn can_begin(&self, tail: Index) -> bool {
+        self.begun != tail && !self.is_blocked
+    }
+
+    /// The request with this number.
+    pub(crate) fn flying(&mut self, id: u32) -> Option<&mut Flying> {
+        self.flying.get_mut(id.wrapping_sub(self.oldest) as usize)
+    }
+
+    /// The number of the next request.
+    pub(crate) fn next_id(&self) -> u32 {
+        self.oldest.wrapping_add(self.flying.len() as u32)
+    }
+
+    /// Takes the oldest request.
+    pub(crate) fn pop(&mut self) -> Option<Flying> {
+        let flying = self.flying.pop_front()?;
+        self.oldest = self.oldest.wrapping_add(1);
+        Some(flying)
+    }
+
+    /// The time that the core was asked for has come, or is not asked for any more.
+    pub(crate) fn wake(&mut self) {
+        self.is_due = true;
+        self.armed = u64::MAX;
+    }
+}
