@@ -9,6 +9,7 @@
 //! what its connection expects. One that is not changes a counter, and nothing else.
 
 use crate::datapath::DataPath;
+use crate::faults::Way;
 use crate::frames::Frame;
 use crate::frames::FRAME_BYTES;
 use crate::function::Function;
@@ -63,7 +64,12 @@ impl<H: Host> Function<H> {
         if by_group != is_group(to) || !(by_group || data.port.has(to)) {
             return false;
         }
-        data.arrive(&datagram, frame);
+        if data.core.faults.are_set() {
+            let dest = Number::from_raw(datagram.dest().unwrap_or(0));
+            data.pass_with_faults(Way::In, dest, frame, DataPath::arrive);
+        } else {
+            data.arrive(frame);
+        }
         if data.core.works_in_doorbells() && !data.core.run_queue.is_empty() {
             data.core.bus.host.wake();
         }
@@ -73,10 +79,12 @@ impl<H: Host> Function<H> {
 
 impl<H: Host> DataPath<H> {
     /// A frame to a GID of the port, or to a group.
-    fn arrive(&mut self, datagram: &Datagram<'_>, frame: &[u8]) {
-        if !self.is_linked() {
+    fn arrive(&mut self, frame: &[u8]) {
+        // A fault may have made it one of others.
+        let datagram = Datagram::of(frame, &self.core.knobs.mac);
+        let Some(datagram) = datagram.filter(|_| self.is_linked()) else {
             return;
-        }
+        };
         let (from, to) = (gid_of(datagram.from), gid_of(datagram.to));
         let dest = datagram.dest().map(Number::from_raw);
         let is_own = self.port.has(from);
@@ -100,6 +108,28 @@ impl<H: Host> DataPath<H> {
             Some(qp) if frame.len() <= FRAME_BYTES => self.queue_frame(qp, &Frame::from(frame)),
             Some(_) => self.core.bus.count(Counter::FramesMalformed),
             None => self.core.bus.count(Counter::FramesForeign),
+        }
+    }
+
+    /// Passes the frames on that rules of faults hold until now.
+    pub(crate) fn frames_due(&mut self, now: u64) {
+        while let Some((way, frame)) = self.frames.next_due(now) {
+            match way {
+                Way::In => self.arrive(&frame),
+                Way::Out => self.send_frame_now(&frame),
+            }
+        }
+        self.core.timers.frames = self.frames.due();
+    }
+
+    /// Passes all frames on that rules of faults hold.
+    pub(crate) fn release_frames(&mut self) {
+        self.frames_due(u64::MAX);
+        if let Some(frame) = self.frames.hold_behind(Way::In, None) {
+            self.arrive(&frame);
+        }
+        if let Some(frame) = self.frames.hold_behind(Way::Out, None) {
+            self.send_frame_now(&frame);
         }
     }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Fault points: rules by which the device fails, delays or loses work requests, for tests of other
-//! programs.
+//! Fault points: rules by which the device fails, delays or loses work requests and frames, for tests
+//! of other programs.
 //!
 //! A rule has one action, filters and a frequency. Each work request that its filters match is an
-//! *occasion* of it, once, however often the request is tried. Whether the nth occasion of a rule
+//! *occasion* of it, once, however often the request is tried; or each frame, if its action is one of
+//! `wire`. Whether the nth occasion of a rule
 //! has the fault depends on the rule, its place, the seed and n, and on nothing else: one seed gives
 //! one trace.
 //!
@@ -14,7 +15,8 @@
 //!   part      = action / filter / frequency
 //!   action    = "fail=" status / "delay=" time / "drop-ack" / "rnr=" count / "overrun"
 //!             / "event=" event / "freeze"
-//!   filter    = "qp=" number / "opcode=" opcode
+//!             / "wire=" ( "drop" / "dup" / "corrupt" / "reorder" / "delay:" time )
+//!   filter    = "qp=" number / "opcode=" opcode / "dir=" ( "in" / "out" )
 //!   frequency = "nth=" count / "every=" count / "chance=" fraction / "times=" count
 //! ```
 
@@ -94,10 +96,41 @@ const UNITS: &[(&str, u64)] = &[
     ("s", 1_000_000_000),
 ];
 
-const PARTS: &str = "fail=, delay=, drop-ack, rnr=, overrun, event=, freeze, qp=, opcode=, nth=, \
-                     every=, chance=, times=";
+const PARTS: &str = "fail=, delay=, drop-ack, rnr=, overrun, event=, freeze, wire=, qp=, opcode=, \
+                     dir=, nth=, every=, chance=, times=";
 
-/// What a rule does.
+const ON_WIRE: &[(&str, OnWire)] = &[
+    ("drop", OnWire::Drop),
+    ("dup", OnWire::Repeat),
+    ("corrupt", OnWire::Corrupt),
+    ("reorder", OnWire::Reorder),
+];
+
+const WAYS: &[(&str, Way)] = &[("in", Way::In), ("out", Way::Out)];
+
+/// Whether a frame comes or goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    In,
+    Out,
+}
+
+/// What a rule does to a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnWire {
+    /// It is lost.
+    Drop,
+    /// It comes twice.
+    Repeat,
+    /// One of its bits is wrong.
+    Corrupt,
+    /// It comes after the next one.
+    Reorder,
+    /// It comes so many nanoseconds later.
+    Delay(u64),
+}
+
+/// What a rule does to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// The request completes with this status, and moves nothing.
@@ -144,6 +177,13 @@ impl Action {
     }
 }
 
+/// What a rule does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    ToRequests(Action),
+    ToFrames(OnWire),
+}
+
 /// When a rule applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
@@ -169,9 +209,10 @@ pub(crate) struct Occasion {
 /// A rule, and how often it applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
-    action: Action,
+    does: Does,
     qp: Option<u32>,
     opcode: Option<u8>,
+    way: Option<Way>,
     when: When,
     /// Most faults of this rule.
     times: u64,
@@ -180,25 +221,49 @@ struct Rule {
 }
 
 impl Rule {
-    /// Whether a request is an occasion of this rule.
-    fn matches(&self, occasion: &Occasion) -> bool {
+    /// Whether it names a queue pair, if it names one.
+    fn names(&self, qp: Number) -> bool {
+        match self.qp {
+            None => true,
+            Some(number) if u64::from(number) <= MAX_INDEX => qp.index() == number as usize,
+            Some(number) => qp.raw() == number,
+        }
+    }
+
+    /// What it does to a request, if the request is an occasion of it.
+    fn on_request(&self, occasion: &Occasion) -> Option<Action> {
+        let Does::ToRequests(action) = self.does else {
+            return None;
+        };
         let receives = self.opcode == Some(opcode::RECV);
         let qp = match receives {
             true => occasion.receiver,
             false => Some(occasion.qp),
         };
-        let named = |qp: Number| match self.qp {
-            None => true,
-            Some(number) if u64::from(number) <= MAX_INDEX => qp.index() == number as usize,
-            Some(number) => qp.raw() == number,
-        };
-        let can = match self.action {
+        let can = match action {
             Action::DropAck => occasion.is_answered,
             Action::Rnr(_) => occasion.is_answered && occasion.receiver.is_some(),
             _ => true,
         };
         let of_opcode = receives || self.opcode.is_none_or(|opcode| opcode == occasion.opcode);
-        can && of_opcode && qp.is_some_and(named)
+        let matches = can && of_opcode && qp.is_some_and(|qp| self.names(qp));
+        matches.then_some(action)
+    }
+
+    /// What it does to a frame for this queue pair, if the frame is an occasion of it.
+    fn on_wire(&self, way: Way, dest: Number) -> Option<OnWire> {
+        let Does::ToFrames(action) = self.does else {
+            return None;
+        };
+        let matches = self.way.is_none_or(|only| only == way) && self.names(dest);
+        matches.then_some(action)
+    }
+
+    /// Counts an occasion: whether it has the fault.
+    fn meets(&mut self, place: usize, seed: u64) -> bool {
+        self.occasions = self.occasions.saturating_add(1);
+        let strikes = self.strikes(place, seed, self.occasions);
+        strikes && self.injected < self.times
     }
 
     /// Whether its nth occasion has the fault.
@@ -276,7 +341,11 @@ impl Faults {
     /// occasions.
     pub fn report(&self) -> String {
         let lines = self.rules.iter().map(|rule| {
-            let (name, injected) = (rule.action.name(), rule.injected);
+            let injected = rule.injected;
+            let name = match rule.does {
+                Does::ToRequests(action) => action.name(),
+                Does::ToFrames(_) => "wire",
+            };
             format!("{name} {injected} of {}", rule.occasions)
         });
         lines.collect::<Vec<_>>().join("; ")
@@ -296,12 +365,24 @@ impl Faults {
     /// Counts an occasion of the rule at `place`, if it is one: the action, if it has the fault.
     pub(crate) fn meets(&mut self, place: usize, occasion: &Occasion) -> Option<Action> {
         let rule = self.rules.get_mut(place)?;
-        if !rule.matches(occasion) {
-            return None;
+        let action = rule.on_request(occasion)?;
+        rule.meets(place, self.seed).then_some(action)
+    }
+
+    /// The fault of a frame for this queue pair: the rule, and what it does. A number for each frame
+    /// comes with it, of which the seed decides.
+    pub(crate) fn meets_frame(&mut self, way: Way, dest: Number) -> Option<(usize, OnWire, u64)> {
+        let mut found = None;
+        for (place, rule) in self.rules.iter_mut().enumerate() {
+            let Some(action) = rule.on_wire(way, dest) else {
+                continue;
+            };
+            if rule.meets(place, self.seed) && found.is_none() {
+                rule.injected = rule.injected.saturating_add(1);
+                found = Some((place, action, mixed(self.seed ^ mixed(rule.occasions))));
+            }
         }
-        rule.occasions = rule.occasions.saturating_add(1);
-        let strikes = rule.strikes(place, self.seed, rule.occasions);
-        (strikes && rule.injected < rule.times).then_some(rule.action)
+        found
     }
 
     /// Counts a fault of the rule at `place`.
@@ -315,9 +396,10 @@ impl Faults {
 /// A rule that is being read.
 #[derive(Default)]
 struct Draft {
-    action: Option<Action>,
+    does: Option<Does>,
     qp: Option<u32>,
     opcode: Option<u8>,
+    way: Option<Way>,
     when: Option<When>,
     times: Option<u64>,
 }
@@ -329,21 +411,29 @@ impl Draft {
                 .map_err(|why| format!("'{}': {why}", shown(part)))?;
         }
         let whole = |why| Err(format!("'{}': {why}", shown(clause)));
-        let Some(mut action) = self.action else {
+        let Some(mut does) = self.does else {
             return whole(
-                "no action; it has one of fail=, delay=, drop-ack, rnr=, overrun, event=, freeze",
+                "no action; it has one of fail=, delay=, drop-ack, rnr=, overrun, event=, freeze, \
+                 wire=",
             );
         };
-        if self.opcode == Some(opcode::RECV) {
-            let Some(of_receives) = action.of_receives() else {
-                return whole("opcode=recv goes with fail= and overrun alone");
-            };
-            action = of_receives;
+        match (does, self.opcode) {
+            (Does::ToFrames(_), None) => {}
+            (Does::ToRequests(action), opcode) if self.way.is_none() => {
+                if opcode == Some(opcode::RECV) {
+                    let Some(of_receives) = action.of_receives() else {
+                        return whole("opcode=recv goes with fail= and overrun alone");
+                    };
+                    does = Does::ToRequests(of_receives);
+                }
+            }
+            _ => return whole("dir= goes with wire= alone, and opcode= with all others"),
         }
         Ok(Rule {
-            action,
+            does,
             qp: self.qp,
             opcode: self.opcode,
+            way: self.way,
             when: self.when.unwrap_or(When::Every(1)),
             times: self.times.unwrap_or(u64::MAX),
             occasions: 0,
@@ -355,22 +445,33 @@ impl Draft {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         let bare = !part.contains('=');
         match key {
-            "drop-ack" if bare => once(&mut self.action, Action::DropAck),
-            "overrun" if bare => once(&mut self.action, Action::Overrun),
-            "freeze" if bare => once(&mut self.action, Action::Freeze),
+            "drop-ack" if bare => once(&mut self.does, Does::ToRequests(Action::DropAck)),
+            "overrun" if bare => once(&mut self.does, Does::ToRequests(Action::Overrun)),
+            "freeze" if bare => once(&mut self.does, Does::ToRequests(Action::Freeze)),
             "fail" => {
                 let status = named("a status", STATUSES, value)?;
-                once(&mut self.action, Action::Fail(status))
+                once(&mut self.does, Does::ToRequests(Action::Fail(status)))
             }
-            "delay" => once(&mut self.action, Action::Delay(time(value)?)),
+            "delay" => once(
+                &mut self.does,
+                Does::ToRequests(Action::Delay(time(value)?)),
+            ),
             "rnr" => {
                 let count = ranged(value, 1, u64::from(u8::MAX))?;
-                once(&mut self.action, Action::Rnr(count as u8))
+                once(&mut self.does, Does::ToRequests(Action::Rnr(count as u8)))
             }
             "event" => {
                 let event = named("an event", EVENTS, value)?;
-                once(&mut self.action, Action::Event(event))
+                once(&mut self.does, Does::ToRequests(Action::Event(event)))
             }
+            "wire" => {
+                let on_wire = match value.strip_prefix("delay:") {
+                    Some(value) => OnWire::Delay(time(value)?),
+                    None => named("besides delay:TIME a fault of frames", ON_WIRE, value)?,
+                };
+                once(&mut self.does, Does::ToFrames(on_wire))
+            }
+            "dir" => once(&mut self.way, named("a direction", WAYS, value)?),
             "qp" => {
                 let qp = ranged(value, 1, u64::from(u32::MAX >> 8))?;
                 once(&mut self.qp, qp as u32)

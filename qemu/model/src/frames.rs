@@ -6,10 +6,12 @@
 //! page. Frames for which there is no room are dropped, as on any network.
 
 use crate::config::Config;
+use crate::faults::Way;
 use crate::fifo::Ends;
 use crate::fifo::Links;
 use qpair_roce::frame::AROUND;
 use qpair_roce::psn::Psn;
+use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -36,6 +38,11 @@ pub(crate) struct Frames {
     pub(crate) buffer: Vec<u8>,
     /// The number of the next datagram.
     psn: Psn,
+    /// Those that a fault delays, by time and order: which way they go.
+    late: BTreeMap<(u64, u64), (Way, Frame)>,
+    order: u64,
+    /// Those that come after the next one that comes, and that goes.
+    behind: [Option<Frame>; 2],
 }
 
 impl Frames {
@@ -52,6 +59,9 @@ impl Frames {
             line: Ends::default(),
             buffer: vec![0; bytes],
             psn: Psn::new(0),
+            late: BTreeMap::new(),
+            order: 0,
+            behind: [None, None],
         }
     }
 
@@ -108,5 +118,39 @@ impl Frames {
         let psn = self.psn;
         self.psn = psn.plus(1);
         psn
+    }
+
+    /// Holds a frame until the next one has passed; returns the one that was held.
+    pub(crate) fn hold_behind(&mut self, way: Way, frame: Option<Frame>) -> Option<Frame> {
+        let [inward, outward] = &mut self.behind;
+        let place = match way {
+            Way::In => inward,
+            Way::Out => outward,
+        };
+        core::mem::replace(place, frame)
+    }
+
+    /// Holds a frame until this time: false if too many are held.
+    pub(crate) fn hold_until(&mut self, due: u64, way: Way, frame: Frame) -> bool {
+        let has_room = self.late.len() < WAITING;
+        if has_room {
+            self.order += 1;
+            self.late.insert((due, self.order), (way, frame));
+        }
+        has_room
+    }
+
+    /// When the first frame that is held is due; `u64::MAX` is never.
+    pub(crate) fn due(&self) -> u64 {
+        let first = self.late.first_key_value();
+        first.map_or(u64::MAX, |((due, _), _)| *due)
+    }
+
+    /// Takes a frame that is due by now.
+    pub(crate) fn next_due(&mut self, now: u64) -> Option<(Way, Frame)> {
+        if self.due() > now {
+            return None;
+        }
+        self.late.pop_first().map(|(_, held)| held)
     }
 }

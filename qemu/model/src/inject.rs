@@ -55,6 +55,7 @@ impl<H: Host> Function<H> {
         } else {
             self.data.end_holds();
         }
+        self.data.release_frames();
         self.data.core.faults = faults;
         self.paced_anew();
         Ok(())

@@ -64,6 +64,7 @@
 //! | `srq` | shared receive queues |
 //! | `datapath` | the objects that work requests use, and completions |
 //! | `shared` | receives of queue pairs on an SRQ |
+//! | `frame_fault` | where the rules meet a frame |
 //! | `net` | sends frames |
 //! | `responder` | serves requests for one queue pair |
 //! | `transfer` | the sender's end of a message |
@@ -122,6 +123,7 @@ mod faults;
 mod fifo;
 mod flush;
 mod flying;
+mod frame_fault;
 mod frames;
 mod frmr;
 mod function;

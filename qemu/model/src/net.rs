@@ -5,6 +5,7 @@
 //! request stays in the SQ, and nothing is dropped.
 
 use crate::datapath::DataPath;
+use crate::faults::Way;
 use crate::host::Host;
 use qpair_abi::counters::Counter;
 use qpair_abi::Number;
@@ -70,14 +71,27 @@ impl<H: Host> DataPath<H> {
             Err(_) => None,
         };
         if let Some(frame) = frame.filter(|_| self.is_linked()) {
-            self.core.bus.count(Counter::FramesOut);
-            self.core.bus.host.transmit(frame);
+            if self.core.faults.are_set() {
+                let dest = Number::from_raw(headers.dest);
+                self.pass_with_faults(Way::Out, dest, frame, Self::send_frame_now);
+            } else {
+                self.core.bus.count(Counter::FramesOut);
+                self.core.bus.host.transmit(frame);
+            }
         }
         self.frames.buffer = buffer;
         match built {
             Err(NoFrame::Payload(why)) => Err(why),
             // Of a packet that does not fit into a frame there is none.
             Ok(_) | Err(NoFrame::Room) => Ok(()),
+        }
+    }
+
+    /// Sends a frame that a rule of faults had. One of those that it adds is lost without room.
+    pub(crate) fn send_frame_now(&mut self, frame: &[u8]) {
+        if self.room() != 0 {
+            self.core.bus.count(Counter::FramesOut);
+            self.core.bus.host.transmit(frame);
         }
     }
 

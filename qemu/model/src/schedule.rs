@@ -41,6 +41,8 @@ pub(crate) struct Timers {
     pub(crate) moderation: u64,
     /// Interrupts that a test delays: when, of which EQ, with which vector.
     pub(crate) delayed: VecDeque<(u64, Number, u16)>,
+    /// The first frame that a fault holds.
+    pub(crate) frames: u64,
     /// Requests that a fault holds: until when, and the index of the queue pair.
     held: BTreeSet<(u64, usize)>,
 }
@@ -52,6 +54,7 @@ impl Timers {
             core: 0,
             moderation: u64::MAX,
             delayed: VecDeque::new(),
+            frames: u64::MAX,
             held: BTreeSet::new(),
         }
     }
@@ -243,7 +246,7 @@ impl<H: Host> Core<H> {
 
     /// Asks the machine for a call when the next thing is due.
     pub(crate) fn set_timer(&mut self) {
-        let mut next = self.timers.moderation;
+        let mut next = self.timers.moderation.min(self.timers.frames);
         if let Some((due, ..)) = self.timers.delayed.front() {
             next = next.min(*due);
         }

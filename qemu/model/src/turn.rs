@@ -51,6 +51,9 @@ impl<H: Host> Function<H> {
         data.qps.retries_due(&mut data.core, now);
         data.holds_due(now);
         data.room_due();
+        if data.core.timers.frames <= now {
+            data.frames_due(now);
+        }
         let inside = data.core.works_in_doorbells();
         let most = if inside {
             u64::MAX

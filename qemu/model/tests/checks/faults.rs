@@ -107,6 +107,12 @@ fn bad_rules_are_refused() {
         ("freeze,chance=0.-5", "a fraction"),
         ("freeze,times=0", "a number from 1"),
         ("qp=3,nth=2", "'qp=3,nth=2': no action"),
+        ("wire=lost", "a fault of frames is one of drop, dup"),
+        ("wire=delay:1", "a number with ns"),
+        ("wire=drop,dir=up", "a direction is one of in, out"),
+        ("wire=drop,freeze", "a rule has one action"),
+        ("wire=drop,opcode=send", "dir= goes with wire= alone"),
+        ("freeze,dir=in", "dir= goes with wire= alone"),
         (
             "freeze,opcode=recv",
             "opcode=recv goes with fail= and overrun alone",
