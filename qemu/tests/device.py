@@ -23,6 +23,7 @@ import faults  # noqa: E402
 import interrupts  # noqa: E402
 import iommu  # noqa: E402
 import machine  # noqa: E402
+import network  # noqa: E402
 import stream  # noqa: E402
 from driver import (  # noqa: E402
     ABI,
@@ -638,6 +639,7 @@ WORDS = [
     bad_values_are_refused,
     *faults.WORDS,
     a_thread_does_not_go_with_icount,
+    *network.WORDS,
     *stream.TESTS,
 ]
 
@@ -664,6 +666,7 @@ TESTS = [
     a_vanished_device_reads_as_ones,
     migration_is_refused,
     two_devices_are_two,
+    *network.TESTS,
     unplug_ends,
     what_ends_the_work_ends_it_in_its_midst,
     a_stopped_machine_is_left_alone,
