@@ -30,6 +30,7 @@ pub mod link_errors;
 pub mod links;
 pub mod links_uc;
 pub mod net;
+pub mod net_hostile;
 pub mod operations;
 pub mod order;
 pub mod paths;
@@ -95,6 +96,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         link_errors::CHECKS,
         links_uc::CHECKS,
         net::CHECKS,
+        net_hostile::CHECKS,
         paths::CHECKS,
         garbage::CHECKS,
         limits::CHECKS,
