@@ -35,7 +35,7 @@ use core::marker::PhantomData;
 use kernel::prelude::*;
 
 /// Words of context memory of a command: the largest context, aligned to 64 bytes.
-pub(super) const CONTEXT_WORDS: usize = 32;
+pub(super) const CONTEXT_WORDS: usize = 40;
 
 /// The input or output of a command, as words.
 pub(crate) trait Payload: Sized {
