@@ -82,6 +82,8 @@ pub(crate) struct Limits {
     pub(crate) asynchronous: u32,
     /// Address of the network device that the port belongs to.
     pub(crate) mac: Option<[u8; 6]>,
+    /// Whether the port sends and receives frames on the network of that device.
+    pub(crate) wired: bool,
 }
 
 /// What has the state of a function, and is told when that fails. Any context.

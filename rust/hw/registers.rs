@@ -66,6 +66,8 @@ impl Limits {
         let wqe = bar.read(regs::LIMIT_WQE);
         let region = bar.read(regs::LIMIT_REGION);
         let group = bar.read(regs::LIMIT_GROUP);
+        let mac_high = bar.read(regs::MAC_HI);
+        let mac = mac(bar.read(regs::MAC_LO).bytes().get(), mac_high.bytes().get());
         let limits = Self {
             version: major << 16 | u32::from(version.minor()),
             qp: bar.read(regs::LIMIT_QP).count().get(),
@@ -91,10 +93,8 @@ impl Limits {
             min_page_shift: region.min_page_shift().into(),
             max_page_shift: region.max_page_shift().into(),
             asynchronous: bar.read(regs::LIMIT_ASYNC).count().get(),
-            mac: mac(
-                bar.read(regs::MAC_LO).bytes().get(),
-                bar.read(regs::MAC_HI).bytes().get(),
-            ),
+            mac,
+            wired: mac.is_some() && mac_high.wired().get() != 0,
         };
         if limits.qp == 0 || limits.cq == 0 || limits.eq == 0 || limits.pages == 0 {
             dev_err!(dev, "the device has no QP, CQ, EQ or doorbell page\n");

@@ -13,6 +13,7 @@
 #include <linux/if_vlan.h>
 #include <linux/netdevice.h>
 #include <net/netlink.h>
+#include <rdma/ib_addr.h>
 #include <rdma/ib_verbs.h>
 #include <rdma/rdma_netlink.h>
 
@@ -31,6 +32,7 @@ void qpair_netdev_find(struct ib_device *dev, u32 port, const u8 *address);
 bool qpair_netdev_comes(unsigned long event);
 bool qpair_netdev_goes(unsigned long event);
 bool qpair_port_carries(struct ib_device *dev, u32 port);
+enum ib_mtu qpair_port_mtu(struct ib_device *dev, u32 port);
 
 /*
  * Device memory: not cached, not encrypted, not dumped, not grown, not
@@ -142,4 +144,18 @@ bool qpair_port_carries(struct ib_device *dev, u32 port)
 	carries = netdev && ib_get_curr_port_state(netdev) == IB_PORT_ACTIVE;
 	rcu_read_unlock();
 	return carries;
+}
+
+/* The most payload of a packet that a frame of the port's network device holds. */
+enum ib_mtu qpair_port_mtu(struct ib_device *dev, u32 port)
+{
+	struct net_device *netdev;
+	enum ib_mtu mtu = 0;
+
+	rcu_read_lock();
+	netdev = rcu_dereference(dev->port_data[port].netdev);
+	if (netdev)
+		mtu = iboe_get_mtu(READ_ONCE(netdev->mtu));
+	rcu_read_unlock();
+	return mtu ? mtu : IB_MTU_256;
 }

@@ -209,6 +209,7 @@ mod tests {
             max_page_shift: 30,
             asynchronous: 16,
             mac: None,
+            wired: false,
         }
     }
 

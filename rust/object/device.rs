@@ -27,7 +27,10 @@ use super::{
 };
 use crate::{
     abi::{
-        command::GIDS,
+        command::{
+            GIDS,
+            READS, //
+        },
         counters::Counter,
         uverbs::QPAIR_UVERBS_ABI_VERSION,
         PCI_DEVICE,
@@ -117,7 +120,7 @@ impl rdma::Driver for Verbs {
             max_send_sge: max_sge(limits),
             max_recv_sge: max_sge(limits),
             max_srq_sge: limits.recv_sges,
-            max_reads: 16,
+            max_reads: READS.into(),
         }
     }
 
@@ -195,6 +198,7 @@ impl RdmaDevice {
             vectors: self.device.vectors(),
             guid: guid(&self.device),
             mac: self.device.limits().mac,
+            wired: self.device.limits().wired,
         };
         let is_lost = || self.device.enter(epoch).is_err();
         let new = Registration::new(pdev.as_ref(), config, registered, is_lost)?;

@@ -50,6 +50,7 @@ use crate::{
         },
         entry::{
             inline_bytes,
+            mac_parts,
             recv_stride,
             ud_inline_bytes,
             AtomicWqe,
@@ -90,6 +91,7 @@ use crate::{
             Gid,
             QpChange,
             QpEvent,
+            QpPath,
             QpRequest,
             QpState,
             RecvRequest,
@@ -269,6 +271,23 @@ fn shape(device: &Device, request: &QpRequest, srq: Option<&Srq>) -> Result<UlpS
     })
 }
 
+/// `context` with the way of frames to the peer.
+fn with_path(context: QpContext, path: &QpPath) -> QpContext {
+    let (mac_low, mac_high) = mac_parts(path.mac);
+    QpContext {
+        mac_low,
+        mac_high,
+        source: path.source.into(),
+        log_mtu: path.log_mtu,
+        traffic_class: path.traffic_class,
+        hop_limit: path.hop_limit,
+        flow_label: path.flow_label,
+        rq_psn: path.psn,
+        peer_reads: path.reads,
+        ..context
+    }
+}
+
 /// What MODIFY changes, and the new values.
 ///
 /// # Errors
@@ -306,6 +325,17 @@ fn changes(device: &Device, change: &QpChange) -> Result<(u32, QpContext)> {
     if let Some(q_key) = change.q_key {
         mask |= qp_mask::Q_KEY;
         context.q_key = q_key;
+    }
+    if device.limits().wired {
+        if let Some(path) = &change.path {
+            mask |= qp_mask::PATH;
+            context = with_path(context, path);
+        }
+        if let Some((psn, reads)) = change.sends {
+            mask |= qp_mask::SQ_PSN;
+            context.sq_psn = psn;
+            context.reads = reads;
+        }
     }
     // The GID of a port of InfiniBand is in no table. 0 is its own.
     let other = change
@@ -595,5 +625,29 @@ impl qp::Operations<Verbs> for Qp {
         details.number(c"sq_consumer", now.sq_consumer)?;
         details.number(c"rq_producer", now.rq_producer)?;
         details.number(c"rq_consumer", now.rq_consumer)
+    }
+}
+
+#[kernel::macros::kunit_tests(qpair_object_qp)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_in_the_context() {
+        let path = QpPath {
+            mac: [1, 2, 3, 4, 5, 6],
+            source: 7,
+            log_mtu: 10,
+            traffic_class: 8,
+            hop_limit: 64,
+            flow_label: 0xabcde,
+            psn: 0xff_fffe,
+            reads: 16,
+        };
+        let words = with_path(QpContext::default(), &path).encode();
+        assert_eq!(words[7], 0x1000_0007_0a00_0000);
+        assert_eq!(words[16], 0x4008_0605_0403_0201);
+        assert_eq!(words[17], 0x00ff_fffe << 32);
+        assert_eq!(words[18], 0xabcde);
     }
 }

@@ -137,6 +137,8 @@ pub struct Config {
     /// The address of the network device that the port belongs to. Without one it is a port of
     /// InfiniBand.
     pub mac: Option<[u8; 6]>,
+    /// Whether the port sends and receives frames on the network of that device.
+    pub wired: bool,
 }
 
 /// The driver's part of a device.
@@ -145,6 +147,8 @@ pub(super) struct DevicePart<T: Driver> {
     pub(super) mappings: Arc<Mappings>,
     /// The address of the network device that the port belongs to.
     pub(super) mac: Option<[u8; 6]>,
+    /// Whether its network carries frames.
+    pub(super) wired: bool,
     /// The state of that when it last was an event, `enum ib_port_state`; `IB_PORT_NOP` before the
     /// first.
     pub(super) netdev: Atomic<u32>,
@@ -372,6 +376,7 @@ impl<T: Driver> Registration<T> {
             data,
             mappings: mappings.clone(),
             mac: config.mac,
+            wired: config.wired,
             netdev: Atomic::new(bindings::ib_port_state_IB_PORT_NOP),
             counters,
         };

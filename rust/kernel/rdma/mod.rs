@@ -100,6 +100,7 @@ pub use self::{
     },
     qp::{
         QpChange,
+        QpPath,
         QpRequest,
         QpState,
         SendRequest,

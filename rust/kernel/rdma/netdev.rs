@@ -41,6 +41,7 @@ unsafe extern "C" {
     fn qpair_netdev_comes(event: c_ulong) -> bool;
     fn qpair_netdev_goes(event: c_ulong) -> bool;
     fn qpair_port_carries(dev: *mut bindings::ib_device, port: u32) -> bool;
+    fn qpair_port_mtu(dev: *mut bindings::ib_device, port: u32) -> bindings::ib_mtu;
 }
 
 /// Whether the port's network device is there, running, and has a carrier. A port of InfiniBand needs
@@ -52,6 +53,17 @@ unsafe extern "C" {
 pub(super) unsafe fn carries(dev: *mut bindings::ib_device) -> bool {
     // SAFETY: By the caller's promise.
     unsafe { qpair_port_carries(dev, PORT) }
+}
+
+/// The most payload of a packet that a frame of the port's network device holds; 256 bytes without
+/// one. Any context.
+///
+/// # Safety
+///
+/// `dev` is registered, or being so, and has or had a [`Follower`].
+pub(super) unsafe fn mtu(dev: *mut bindings::ib_device) -> bindings::ib_mtu {
+    // SAFETY: By the caller's promise; the follower has allocated the data of ports.
+    unsafe { qpair_port_mtu(dev, PORT) }
 }
 
 /// Looks for the network device with this address in the namespace that `dev` is in. Takes the lock

@@ -82,6 +82,21 @@ impl<T: Driver> Ops<T> {
         }
     }
 
+    /// The most payload of a packet.
+    ///
+    /// # Safety
+    ///
+    /// `dev` is registered, or being so.
+    pub(super) unsafe fn mtu(dev: *mut bindings::ib_device) -> bindings::ib_mtu {
+        // SAFETY: By the caller's promise; a port with a network device has a follower.
+        unsafe {
+            match CoreDevice::<T>::get(dev).wired {
+                true => netdev::mtu(dev),
+                false => bindings::ib_mtu_IB_MTU_4096,
+            }
+        }
+    }
+
     /// # Safety
     ///
     /// Called by the core.
@@ -111,8 +126,9 @@ impl<T: Driver> Ops<T> {
         attr.state = state;
         // CAST: Small constants, here and below.
         attr.phys_state = phys as u8;
-        attr.max_mtu = bindings::ib_mtu_IB_MTU_4096;
-        attr.active_mtu = bindings::ib_mtu_IB_MTU_4096;
+        // SAFETY: As above.
+        attr.active_mtu = unsafe { Self::mtu(dev) };
+        attr.max_mtu = attr.active_mtu;
         attr.gid_tbl_len = gids;
         attr.pkey_tbl_len = 1;
         attr.max_msg_sz = found.max_message;

@@ -117,6 +117,32 @@ pub struct QpChange {
     pub drained: bool,
     /// The GID of the peer's port.
     pub gid: Option<Gid>,
+    /// The way of frames to it, with `peer`, on a port of RoCE.
+    pub path: Option<QpPath>,
+    /// The PSN of its first packet, and the READs and atomics of its own that may be in flight, of RC
+    /// and UC; with the step from [`QpState::Rtr`] to [`QpState::Rts`].
+    pub sends: Option<(u32, u8)>,
+}
+
+/// The way of frames to the peer of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QpPath {
+    /// The address of the network device that leads there.
+    pub mac: [u8; 6],
+    /// The index of the GID that they are sent from.
+    pub source: u8,
+    /// log2 of the most payload of a packet.
+    pub log_mtu: u8,
+    /// Traffic class of the packets.
+    pub traffic_class: u8,
+    /// Hop limit of the packets.
+    pub hop_limit: u8,
+    /// Flow label of the packets, 20 bits.
+    pub flow_label: u32,
+    /// The PSN of the first packet from there.
+    pub psn: u32,
+    /// READs and atomics of the peer that may be in flight.
+    pub reads: u8,
 }
 
 /// A queue pair.
@@ -297,7 +323,8 @@ impl<T: Driver> Ops<T> {
             let reply = Udata::of(udata).map(Udata::without_request).transpose();
             reply.and_then(|reply| {
                 // CAST: A set of bits.
-                let changed = kept.modify::<T>(part, &*attr, mask as u32)?;
+                let most = Self::mtu((*qp).device);
+                let changed = kept.modify::<T>(part, &*attr, mask as u32, most)?;
                 reply.map_or(Ok(()), |reply| reply.write(&changed))
             })
         })

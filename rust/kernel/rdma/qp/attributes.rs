@@ -4,12 +4,14 @@
 
 use super::{
     super::{
+        ah,
         bindings,
         port::Gid,
         Driver, //
     },
     Operations,
     QpChange,
+    QpPath,
     QpState, //
 };
 use core::ptr;
@@ -36,6 +38,9 @@ impl QpState {
 
 /// Attributes that a command may change, of `IB_QP_ATTR_STANDARD_BITS`, which bindgen cannot read.
 const STANDARD: u32 = (1 << 21) - 1;
+
+/// The bits of a PSN.
+const PSN: u32 = (1 << 24) - 1;
 
 /// Structures of numbers, and of pointers that are not followed.
 ///
@@ -64,6 +69,23 @@ fn gid(attr: &bindings::rdma_ah_attr) -> Option<Gid> {
     let has_grh = u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH != 0;
     // SAFETY: Plain bytes.
     has_grh.then(|| Gid(unsafe { *attr.grh.dgid.raw.as_ref() }))
+}
+
+/// The way of frames to a peer at a port of RoCE.
+fn path(attr: &bindings::ib_qp_attr) -> Option<QpPath> {
+    use bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE as ROCE;
+    let to = &attr.ah_attr;
+    // 256 bytes are 1. CAST: A small number; PSNs have 24 bits.
+    (to.type_ == ROCE).then(|| QpPath {
+        mac: ah::mac(to),
+        source: to.grh.sgid_index,
+        log_mtu: (attr.path_mtu as u8).wrapping_add(7),
+        traffic_class: to.grh.traffic_class,
+        hop_limit: to.grh.hop_limit,
+        flow_label: to.grh.flow_label & 0xfffff,
+        psn: attr.rq_psn & PSN,
+        reads: attr.max_dest_rd_atomic,
+    })
 }
 
 /// The attributes of a queue pair that change.
@@ -115,13 +137,15 @@ impl Kept {
     ///
     /// # Errors
     ///
-    /// `EINVAL`: not allowed. `EOPNOTSUPP`: attributes of newer commands. Those of the operations; if
-    /// an attach fails, it stays in RESET, and the next change tries again.
+    /// `EINVAL`: not allowed, or packets of more payload than `mtu`. `EOPNOTSUPP`: attributes of newer
+    /// commands. Those of the operations; if an attach fails, it stays in RESET, and the next change
+    /// tries again.
     pub(super) fn modify<T: Driver>(
         &self,
         qp: &T::Qp,
         attr: &bindings::ib_qp_attr,
         mask: u32,
+        mtu: bindings::ib_mtu,
     ) -> Result<<T::Qp as Operations<T>>::Modified> {
         use bindings::{
             ib_qp_attr_mask_IB_QP_ACCESS_FLAGS as ACCESS,
@@ -129,9 +153,11 @@ impl Kept {
             ib_qp_attr_mask_IB_QP_DEST_QPN as PEER,
             ib_qp_attr_mask_IB_QP_EN_SQD_ASYNC_NOTIFY as NOTIFY,
             ib_qp_attr_mask_IB_QP_MIN_RNR_TIMER as RNR_TIMER,
+            ib_qp_attr_mask_IB_QP_PATH_MTU as PATH_MTU,
             ib_qp_attr_mask_IB_QP_QKEY as Q_KEY,
             ib_qp_attr_mask_IB_QP_RETRY_CNT as RETRY,
             ib_qp_attr_mask_IB_QP_RNR_RETRY as RNR_RETRY,
+            ib_qp_attr_mask_IB_QP_SQ_PSN as SQ_PSN,
             ib_qp_attr_mask_IB_QP_STATE as STATE,
             ib_qp_attr_mask_IB_QP_TIMEOUT as TIMEOUT, //
         };
@@ -156,7 +182,7 @@ impl Kept {
         // SAFETY: Reads a table. Any values may be given.
         let allowed =
             unsafe { bindings::ib_modify_qp_is_ok(from as u32, to as u32, self.qp_type, mask) };
-        if !allowed {
+        if !allowed || has(PATH_MTU) && attr.path_mtu > mtu {
             return Err(EINVAL);
         }
         if T::Qp::HAS_ATTACH && from == QpState::Reset && to == QpState::Init {
@@ -165,6 +191,10 @@ impl Kept {
                 .try_for_each(|group| qp.attach_again(*group))?;
         }
         let stays = from == to && matches!(to, QpState::Init | QpState::Rts | QpState::Sqd);
+        let connects = matches!(
+            self.qp_type,
+            bindings::ib_qp_type_IB_QPT_RC | bindings::ib_qp_type_IB_QPT_UC
+        );
         let pick = |bit: u32, new: u8, old: u8| if has(bit) { new } else { old };
         let retries = (
             pick(RETRY, attr.retry_cnt, kept.retry_cnt),
@@ -186,6 +216,9 @@ impl Kept {
             gid: has(bindings::ib_qp_attr_mask_IB_QP_AV)
                 .then(|| gid(&attr.ah_attr))
                 .flatten(),
+            path: has(PEER).then(|| path(attr)).flatten(),
+            sends: (has(SQ_PSN) && from == QpState::Rtr && connects)
+                .then_some((attr.sq_psn & PSN, attr.max_rd_atomic)),
         })?;
         if has(STATE) && to == QpState::Reset {
             *kept = Default::default();
@@ -273,5 +306,39 @@ impl Kept {
         init.qp_type = self.qp_type;
         init.sq_sig_type = self.signal_all;
         Ok(())
+    }
+}
+
+#[kernel::macros::kunit_tests(qpair_attributes)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_that_of_a_port_of_roce() {
+        let mut attr = bindings::ib_qp_attr {
+            path_mtu: bindings::ib_mtu_IB_MTU_1024,
+            rq_psn: u32::MAX,
+            max_dest_rd_atomic: 16,
+            ..Default::default()
+        };
+        assert!(path(&attr).is_none());
+        let to = &mut attr.ah_attr;
+        to.type_ = bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE;
+        (to.grh.sgid_index, to.grh.hop_limit, to.grh.traffic_class) = (3, 64, 8);
+        to.grh.flow_label = u32::MAX;
+        let mac = [1, 2, 3, 4, 5, 6];
+        // SAFETY: Plain bytes.
+        unsafe { to.__bindgen_anon_1.roce.as_mut() }.dmac = mac;
+        let expected = QpPath {
+            mac,
+            source: 3,
+            log_mtu: 10,
+            traffic_class: 8,
+            hop_limit: 64,
+            flow_label: 0xfffff,
+            psn: 0xff_ffff,
+            reads: 16,
+        };
+        assert!(path(&attr) == Some(expected));
     }
 }

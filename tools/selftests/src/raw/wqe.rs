@@ -166,7 +166,10 @@ impl Wqe {
 
     /// The words that it uses.
     fn used(&self) -> usize {
-        SendWqe::WORDS + self.rest.len() + self.sges.len() * Sge::WORDS + self.inline.len().div_ceil(8)
+        SendWqe::WORDS
+            + self.rest.len()
+            + self.sges.len() * Sge::WORDS
+            + self.inline.len().div_ceil(8)
     }
 
     /// The blocks that it takes in the SQ, independent of `head.blocks`.
