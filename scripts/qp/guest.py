@@ -32,7 +32,7 @@ import tempfile
 import threading
 import time
 
-from qp import base, console as consoles, initramfs, kernel as kernels, machine as machines, payload, qemu, verbs
+from qp import base, console as consoles, initramfs, kernel as kernels, machine as machines, network, payload, qemu, verbs
 
 TIMED_OUT = 124
 KERNEL_REPORTED = 126
@@ -91,6 +91,7 @@ def parse(argv):
     add("--timeout", type=float, metavar="S", help="timeout in seconds (300; none with --shell or --gdb)")
     add("--sleeps", action="store_true", help="CMD suspends the guest: its output is printed at its end, and after the suspend it has no stdin and no monitor")
     add("--verbs", action="store_true", help="the provider of rdma-core, Debian's programs of verbs, and the modules of soft-RoCE: `pair ib_write_bw -d qpair0` runs both sides of a program, `sides SERVER -- CLIENT` two programs; `roce CMD`, `faults RULE CMD` and `ucx` are explained in Documentation/verbs.rst, `storage nvme` in storage.rst (2G of memory)")
+    add("--wire", type=network.Wire.parse, metavar="a|b[,rxe][,K=V...]", help="side a or b of a network of two guests, with a network device whose MAC qpair0 has; `wire up` gives it its address, with rxe a device of soft-RoCE is on it; net=NAME another network, mtu=N, loss=N of 1000 frames that are sent, pcap=FILE")
     add("--package", metavar="NAME", help="build only the programs of this Cargo package, and put only them in PATH")
     add("--log", type=pathlib.Path, metavar="PATH", help="store the kernel's log, also of a run that passes")
     add("--no-insmod", action="store_true", help="load none of the modules")
@@ -164,7 +165,7 @@ def make_initramfs(args, kernel):
             files[name] = (path.read_bytes(), 0o755)
     if args.verbs:
         files.update(verbs.files(kernel))
-    names = [(initramfs.SHARE, args.share), (initramfs.DISK, has_disk(args)), (verbs.MODULES, args.verbs), (args.load, True)]
+    names = [(initramfs.SHARE, args.share), (initramfs.DISK, has_disk(args)), (verbs.MODULES, args.verbs), (network.MODULES, args.wire), (args.load, True)]
     modules, lacking = initramfs.modules(kernel, [*initramfs.ALWAYS, *(name for these, needed in names if needed for name in these)])
     files.update(lacking)
     settings = {
@@ -177,13 +178,16 @@ def make_initramfs(args, kernel):
         "input": "yes" if has_input(args) else "",
         "leaks": "yes" if kernel.name == "debug" else "",
         "sleeps": "yes" if args.sleeps else "",
+    }
+    environment = {
         # For tests that depend on them.
         "QPAIR_KERNEL": kernel.name,
         "QPAIR_DEVICES": args.devices,
         "QPAIR_IOMMU": int(args.iommu),
         "QPAIR_STREAM": int(args.stream is not None),
+        **(args.wire.settings() if args.wire else {}),
     }
-    exported = "export QPAIR_KERNEL QPAIR_DEVICES QPAIR_IOMMU QPAIR_STREAM\n"
+    exported = f"export {' '.join(f'{name}={value}' for name, value in environment.items())}\n"
     command = exported + f"exec {shlex.join(args.command)}\n" if args.command else ""
     return initramfs.build(kernel, files, settings, command, verbs.ON_DEMAND if args.verbs else ())
 

@@ -109,6 +109,8 @@ def devices(machine, args):
         if args.faults is not None:
             # A comma in a value is doubled.
             options.append(f"faults={args.faults.replace(',', ',,')}")
+        if args.wire and number == 0:
+            options += args.wire.options
         machine.add("-device", ",".join(["qpair", *options, *args.device_opt]))
     if args.stream is not None:
         # Its port comes after those of the devices.
@@ -152,6 +154,8 @@ def build(args, emulator, kernel, initramfs):
     if args.verbs:
         machine.add("-drive", f"file={verbs.image()},if=none,id={verbs.SERIAL},format=raw,readonly=on")
         machine.add("-device", f"virtio-blk-pci,drive={verbs.SERIAL},serial={verbs.SERIAL}")
+    if args.wire:
+        args.wire.add(machine)
     devices(machine, args)
     for words in args.qemu_opt:
         machine.add(*shlex.split(words))

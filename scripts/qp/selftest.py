@@ -24,6 +24,7 @@ from qp.selftest_cache import Cache, Crates, Space  # noqa: F401, run with those
 from qp.selftest_recipes import Recipes  # noqa: F401
 from qp.selftest_test import Suite  # noqa: F401
 from qp.selftest_walks import Walks  # noqa: F401
+from qp.selftest_wire import Wires  # noqa: F401
 
 REPORTS = """\
 WARNING: kernel/softirq.c:430 at __local_bh_enable_ip+0x5c/0x70, CPU#1: sh/124
