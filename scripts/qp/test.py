@@ -14,6 +14,7 @@ iommu   the same with one
 7.3     the same on the test kernel, which is of the newest series; skipped where the stock kernel is of that series
 debug   the same on the debug kernel; with --all, its detectors have to report planted bugs
 verbs   unmodified programs of verbs, and rdma-core's own tests (provider/tests.toml)
+wire    programs of verbs on two guests with one network (provider/wire.toml)
 figures counted figures against those in tools/bench/figures.json
 
 How to add a test:
@@ -41,10 +42,10 @@ import tomllib
 
 from qp import (
     barriers, base, crates, detectors, figures, guest as runner, jobs, kernel as kernels, ktap,
-    payload, qemu, space, verbs_suite,
+    payload, qemu, space, verbs_suite, wire_suite,
 )
 
-LAYERS = ("host", "mutants", "device", "kunit", "stock", "iommu", "7.3", "debug", "verbs", "figures")
+LAYERS = ("host", "mutants", "device", "kunit", "stock", "iommu", "7.3", "debug", "verbs", "wire", "figures")
 KERNEL = {"stock": "stock", "iommu": "stock", "7.3": "test", "debug": "debug"}
 
 # Those of `make test`: they build no kernel.
@@ -280,6 +281,9 @@ def found_jobs(layer, chosen):
             if chosen(name)
             for timeout in [verbs_suite.TIMEOUT * SLOWER[kernel]]
         ]
+    if layer == "wire":
+        found = wire_suite.networks(chosen.brief)
+        return [job(name, functools.partial(wire_suite.run, name), wire_suite.TIMEOUT, kernel="stock") for name in found if chosen(name)]
     if layer == "host":
         return [job("all", functools.partial(host, chosen), cargo=True)]
     if layer == "mutants":
@@ -352,6 +356,9 @@ def show_list(layers, asked, everything):
             for name, kernel in verbs_suite.guests(not everything).items():
                 if chosen(name):
                     tell(f"verbs: {name}: programs on the {kernel} kernel (provider/tests.toml)")
+        elif layer == "wire":
+            for name in filter(chosen, wire_suite.networks(not everything)):
+                tell(f"wire: {name}: programs on two guests (provider/wire.toml)")
         elif layer in KERNEL:
             for boot in boots(layer, chosen):
                 tell(f"{layer}: {boot.name}: {', '.join(test['name'] for test in boot.tests)}")
@@ -371,7 +378,7 @@ def run(argv):
     parser = argparse.ArgumentParser(
         prog="scripts/test", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("layers", nargs="*", metavar="LAYER[/NAME]", help=f"of {', '.join(LAYERS)}; by default `default`, those that need no kernel of our own: {', '.join(DEFAULT)}. NAME is the beginning of a test's name, or GROUP/CASE, of layers in guests; of `verbs`, a guest's; of `host` and `device`, a part of a test's name")
+    parser.add_argument("layers", nargs="*", metavar="LAYER[/NAME]", help=f"of {', '.join(LAYERS)}; by default `default`, those that need no kernel of our own: {', '.join(DEFAULT)}. NAME is the beginning of a test's name, or GROUP/CASE, of layers in guests; of `verbs`, a guest's; of `wire`, a network's; of `host` and `device`, a part of a test's name")
     parser.add_argument("--all", action="store_true", help="all layers by default, and the tests that are omitted otherwise (make test-all)")
     parser.add_argument("--repeat", type=runner.positive, default=1, metavar="N", help="run it all N times, also after a failure, and count the failures: cases of a guest in one boot, each round with its own seed")
     parser.add_argument("--list", action="store_true", help="list the guests and the tests in each, without running them")

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The layer `wire` of scripts/test: programs of verbs on two guests with one network.
+
+provider/wire.toml lists the networks and the programs.
+"""
+
+import fnmatch
+import os
+import tomllib
+
+from qp import base, jobs, ktap, network, wire
+
+TABLE = base.TOP / "provider/wire.toml"
+
+# Seconds of a network with all its programs, and of one program.
+TIMEOUT = 600
+LIMIT = 60
+
+
+def table():
+    return tomllib.loads(TABLE.read_text())
+
+
+def networks(brief):
+    """The names of the networks, in brief or all."""
+    return [name for name, one in table()["network"].items() if not (brief and one.get("all"))]
+
+
+def cases(found, name):
+    """The programs of a network: (name, server, client, the index of the server's side)."""
+    one = found["network"][name]
+    sides = range(len(network.SIDES)) if len(set(one["kinds"])) > 1 else [0]
+    for program in found["program"]:
+        server = program["server"]
+        if any(fnmatch.fnmatchcase(server, pattern) for pattern in one.get("programs", ["*"])):
+            words = [word for word in server.split() if "{" not in word and word not in ("-d", "-F", "-p", "-x", "-a", "-b")]
+            for side in sides:
+                yield f"{one['kinds'][side]}.{'_'.join(words)}", server, program.get("client", f"{server} {{peer}}"), side
+
+
+def run(name, slower):
+    """Runs the programs of a network."""
+    found, count = table(), ktap.Count()
+    one = found["network"][name]
+    both = wire.wires(one["kinds"], f"{name}-{os.getpid()}", one.get("loss", 0), one.get("mtu", 1500))
+    options = ["--timeout", TIMEOUT * slower, *one.get("options", [])]
+    log = jobs.log_of(f"wire-{name}")
+    with open(log, "w") as out, wire.connected(both, options, lambda side: jobs.log_of(f"wire-{name}.{side}")) as guests:
+        for case, server, client, side in cases(found, name):
+            served, ended = guests.run(side, 1 - side, (server, client), LIMIT * slower)
+            print(f"== {case}: server {served[0]}, client {ended[0]}\n{served[1]}--\n{ended[1]}", file=out, flush=True)
+            if served[0] or ended[0]:
+                count.fail(case)
+            else:
+                count.passed += 1
+    return count
