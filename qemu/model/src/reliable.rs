@@ -66,11 +66,13 @@ impl<H: Host> DataPath<H> {
                 dest,
                 psn: answer.psn,
             };
-            let range = answer.payload.unwrap_or_default();
-            let sent = self.transmit(&route, &headers, range.bytes as usize, |data, payload| {
-                data.read_for_peer(qp, range, payload)
+            let bytes = answer.payload.map_or(0, |range| range.bytes);
+            let sent = self.transmit(&route, &headers, bytes as usize, |data, payload| {
+                // Only an answer to a READ needs the right to read.
+                let range = answer.payload;
+                range.map_or(Ok(()), |range| data.read_for_peer(qp, range, payload))
             });
-            *budget = budget.saturating_sub(cost(range.bytes));
+            *budget = budget.saturating_sub(cost(bytes));
             if sent.is_err() {
                 both.receiver.read_failed(answer.psn);
             }

@@ -23,6 +23,7 @@ use qpair_roce::psn::Psn;
 checks![
     a_key_that_is_none,
     rights_of_the_peer,
+    a_send_needs_no_right,
     a_range_is_checked_at_once,
     a_receive_too_short,
     a_receiver_that_is_not_ready,
@@ -104,6 +105,16 @@ fn rights_of_the_peer() {
     assert_eq!(outcomes(&f.done(0)), [(1, Status::Success)]);
     f.send(f.remote(opcode::WRITE, 0), &[f.mrs[0].sge(0, 3000)]);
     assert_eq!(outcomes(&f.done(0)), [(1, Status::RemoteInvalidRequest)]);
+}
+
+fn a_send_needs_no_right() {
+    let mut f = Far::new();
+    let qp = f.qps[1].number;
+    let context = QpContext::default();
+    f.m(1).modify(qp, qp_mask::ACCESS, &context).unwrap();
+    f.recv(5, &[f.mrs[1].sge(0, 3000)]);
+    f.send(wqe(opcode::SEND, 1), &[f.mrs[0].sge(0, 3000)]);
+    assert_eq!(outcomes(&f.done(0)), [(1, Status::Success)]);
 }
 
 fn a_range_is_checked_at_once() {
