@@ -386,8 +386,7 @@ pub mod qp_mask {
     /// `sq_psn` and `reads`; together with the step from RTR to RTS (RC, UC).
     pub const SQ_PSN: u32 = 1 << 8;
     /// All known bits; a MODIFY with another is refused.
-    pub const ALL: u32 =
-        STATE | PEER | ACCESS | RETRY | Q_KEY | NOTIFY | TIMERS | PATH | SQ_PSN;
+    pub const ALL: u32 = STATE | PEER | ACCESS | RETRY | Q_KEY | NOTIFY | TIMERS | PATH | SQ_PSN;
 }
 
 /// Access rights of a region, and of a peer.
