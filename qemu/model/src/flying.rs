@@ -135,19 +135,18 @@ impl<H: Host> DataPath<H> {
             return None;
         }
         let mut words: WqeWords = [0; MAX_BLOCKS * BLOCK_WORDS];
-        let most = posted.min(MAX_BLOCKS as u32);
         let bus = &mut self.core.bus;
-        let Some(count) = found.fetch_at(bus, link.begun, most, &mut words) else {
+        if found.fetch_at(bus, link.begun, &mut words).is_none() {
             let event = (Subject::Fatal(by.qp), Status::LocalQpOperation);
             self.stop(by.qp, Some(event));
             return None;
-        };
+        }
         let wqe = decode(&words);
         if is_last(&wqe) && !link.flying.is_empty() {
             link.is_blocked = true;
             return None;
         }
-        let Some(past) = past(&wqe, link.begun, count) else {
+        let Some(past) = past(&wqe, link.begun, posted) else {
             // The index of the next one is unknown, so this one ends all that is posted.
             let message = Message::new(wqe, tail);
             let failed = (Status::LocalQpOperation, Detail::Blocks);
@@ -158,11 +157,8 @@ impl<H: Host> DataPath<H> {
             };
             return Some((flying, tail));
         };
-        let own = usize::from(wqe.blocks) * BLOCK_WORDS;
-        if let Some(others) = words.get_mut(own..) {
-            others.fill(0);
-        }
         let mut message = Message::new(wqe, past);
+        let own = usize::from(wqe.blocks) * BLOCK_WORDS;
         let whole = words.get(..own).unwrap_or(&words);
         let checked = self.check::<RC>(by, &mut message, whole);
         // Memory is looked up for each packet.

@@ -26,9 +26,6 @@ impl<H: Host> DataPath<H> {
             return;
         };
         let now = self.core.bus.host.now();
-        if now >= link.armed {
-            link.armed = u64::MAX;
-        }
         link.is_due = false;
         link.is_blocked = false;
         self.send_answers(qp, &mut link, budget);

@@ -381,21 +381,9 @@ impl<M: Mapping> QueuePair<M> {
         most: u32,
         blocks: &mut [u64],
     ) -> Option<u32> {
-        let (head, posted) = (self.sq.window.head(), self.sq.window.used());
-        self.fetch_at(bus, head, posted.min(most), blocks)
-    }
-
-    /// The same, from block `head` on, of which `posted` are posted.
-    #[inline(always)]
-    pub(crate) fn fetch_at<H: Host<Map = M>>(
-        &mut self,
-        bus: &mut Bus<H>,
-        head: Index,
-        posted: u32,
-        blocks: &mut [u64],
-    ) -> Option<u32> {
         let window = &self.sq.window;
-        let count = posted.min(FETCH_BLOCKS);
+        let head = window.head();
+        let count = window.used().min(FETCH_BLOCKS).min(most);
         let words = blocks.get_mut(..count as usize * BLOCK_WORDS)?;
         // Where the ring ends, the run goes on at its beginning.
         let position = window.depth().position(head);
@@ -410,6 +398,40 @@ impl<M: Mapping> QueuePair<M> {
         bus.host.trace(Trace::Fetch {
             qp: self.number,
             index: head.get(),
+            blocks: count,
+        });
+        Some(count)
+    }
+
+    /// Fetches the WQE at `index`, or fewer of its blocks if they are not posted: how many blocks were
+    /// fetched. `None` if they cannot be read.
+    // Apart, so that the fetch of loopback stays in line.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn fetch_at<H: Host<Map = M>>(
+        &mut self,
+        bus: &mut Bus<H>,
+        index: Index,
+        words: &mut WqeWords,
+    ) -> Option<u32> {
+        let posted = self.sq.window.tail().since(index);
+        let mut count = 0;
+        let mut blocks = 1;
+        for block in words.chunks_exact_mut(BLOCK_WORDS) {
+            if count == blocks || count == posted {
+                break;
+            }
+            let at = self.sq.at(index.plus(count));
+            self.sq.ring.load_once(bus, at, block).ok()?;
+            if count == 0 {
+                let head = block.first_chunk().map(SendWqe::decode);
+                blocks = u32::from(head.unwrap_or_default().blocks);
+            }
+            count = count.wrapping_add(1);
+        }
+        bus.host.trace(Trace::Fetch {
+            qp: self.number,
+            index: index.get(),
             blocks: count,
         });
         Some(count)
@@ -628,6 +650,7 @@ impl<M: Mapping> QueuePairs<M> {
     }
 
     /// Ends the wait of a sender.
+    #[inline(never)]
     pub(crate) fn wake<H: Host<Map = M>>(&mut self, core: &mut Core<H>, qp: Number) {
         if let Some(found) = self.get_mut(qp) {
             match &mut found.link {
