@@ -71,7 +71,9 @@ impl<H: Host> DataPath<H> {
 
     /// Performs a FLUSH: checks the rights and the range.
     pub(crate) fn flush_remote(&mut self, by: Responder, wqe: &FlushWqe) -> Answer<()> {
-        let right = rights(wqe).unwrap_or(0);
+        let Some(right) = rights(wqe) else {
+            return Err(self.nak_access(by, Nak::InvalidRequest, Detail::Flags));
+        };
         if by.access & right != right {
             return Err(self.nak_access(by, Nak::InvalidRequest, Detail::Rights));
         }

@@ -11,6 +11,7 @@ use qpair_abi::status::Detail;
 use qpair_abi::status::Event;
 use qpair_abi::status::Status;
 use qpair_roce::extended::Aeth;
+use qpair_roce::extended::Feth;
 use qpair_roce::extended::Reth;
 use qpair_roce::extended::Syndrome;
 use qpair_roce::extended::With;
@@ -531,12 +532,23 @@ fn requests_against_the_rules() {
         key: 0,
         bytes,
     };
+    let flush = |placement, selectivity| {
+        let feth = Feth {
+            placement,
+            selectivity,
+        };
+        Operation::Flush(feth, first(0))
+    };
     for (operation, bytes) in [
         // A message without its beginning, of a wrong length, or of more than one packet.
         (Operation::WriteMiddle, 1024),
         (Operation::SendLast(With::Nothing), 10),
         (Operation::SendFirst, 1000),
         (Operation::WriteOnly(first(9), None), 8),
+        // A FLUSH of no kind, or of an unknown one.
+        (flush(0, 0), 0),
+        (flush(4, 0), 0),
+        (flush(1, 2), 0),
     ] {
         let mut f = Far::new();
         f.recv(5, &[f.mrs[1].sge(0, 4000)]);
