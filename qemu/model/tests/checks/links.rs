@@ -17,10 +17,12 @@ checks![
     immediate_data,
     reads_of_all_sizes,
     data_in_the_request,
+    a_connection_over_ipv6,
     atomics_act_once,
     a_flush_and_an_atomic_write,
     a_message_that_invalidates,
     any_program_on_a_bad_line,
+    both_ways_on_a_bad_line,
 ];
 
 const SIZES: [u32; 9] = [0, 1, 1023, 1024, 1025, 2048, 5000, 65536, 200_000];
@@ -126,6 +128,21 @@ fn data_in_the_request() {
         f.lan.settle();
         success(&f.done(0)[0]);
         assert_eq!(f.bytes(1, 40, length), data);
+    }
+}
+
+fn a_connection_over_ipv6() {
+    for service in [service::RC, service::UC] {
+        let mut f = Far::with(Connection {
+            service,
+            ipv6: true,
+            ..Connection::default()
+        });
+        let data = pattern(5000, 2);
+        f.set_bytes(0, 0, &data);
+        f.send(f.remote(opcode::WRITE, 0), &[f.mrs[0].sge(0, 5000)]);
+        success(&f.done(0)[0]);
+        assert_eq!(f.bytes(1, 0, 5000), data);
     }
 }
 
@@ -369,4 +386,61 @@ fn any_program_on_a_bad_line() {
             any_program(rng, line);
         }
     });
+}
+
+/// Both ends write to and read from the other at once.
+fn both_ways(rng: &mut Rng) {
+    const COUNT: u64 = 50;
+    const BYTES: u32 = 3000;
+    // What is sent, where WRITEs go, and where answers to READs go.
+    let (from, written, read) = (0, 1 << 18, 1 << 19);
+    let line = Line {
+        lost: 50,
+        repeated: 50,
+        late: 50,
+        corrupt: 20,
+    };
+    let mut f = Far::on_line(line, rng.next(), Connection::default());
+    let data = [0, 1].map(|seed| pattern(COUNT as usize * 4096, seed));
+    for place in [0, 1] {
+        f.set_bytes(place, from, &data[place]);
+    }
+    for wr_id in 0..COUNT {
+        let at = wr_id * 4096;
+        for place in [0, 1] {
+            let peer = f.mrs[1 - place];
+            for (kind, to, local) in [
+                (opcode::WRITE, written + at, from + at),
+                (opcode::READ, from + at, read + at),
+            ] {
+                let request = SendWqe {
+                    remote_addr: peer.va + to,
+                    rkey: peer.key.raw(),
+                    ..wqe(kind, wr_id)
+                };
+                let words = wqe_words(request, &[f.mrs[place].sge(local, BYTES)]);
+                let (m, qp) = (&mut f.lan.machines[place], &mut f.qps[place]);
+                m.post_words(qp, &words);
+                m.ring_sq(qp);
+            }
+        }
+        f.lan.pass(rng.below(100_000));
+    }
+    f.lan.settle();
+    for place in [0, 1] {
+        let done = f.done(place);
+        assert_eq!(done.len() as u64, 2 * COUNT);
+        done.iter().for_each(success);
+        assert!(done.windows(2).all(|two| two[0].wr_id <= two[1].wr_id));
+        for at in (0..COUNT).map(|wr_id| wr_id * 4096) {
+            let peers = &data[1 - place][at as usize..][..BYTES as usize];
+            for came in [written, read] {
+                assert_eq!(f.bytes(place, came + at, BYTES as usize), peers);
+            }
+        }
+    }
+}
+
+fn both_ways_on_a_bad_line() {
+    with_seeds("both_ways_on_a_bad_line", 3, both_ways);
 }

@@ -13,6 +13,8 @@ use qpair_testkit::Rng;
 #[derive(Clone, Copy, Debug)]
 pub struct Connection {
     pub service: u8,
+    /// By GIDs of IPv6.
+    pub ipv6: bool,
     pub log_mtu: u8,
     /// The first PSN of each.
     pub psns: [u32; 2],
@@ -27,6 +29,7 @@ impl Default for Connection {
     fn default() -> Self {
         Self {
             service: service::RC,
+            ipv6: false,
             log_mtu: 10,
             // The numbers wrap.
             psns: [0xff_fffd, 7],
@@ -37,6 +40,13 @@ impl Default for Connection {
             rnr_retry: 7,
         }
     }
+}
+
+/// Where the table has the GID of IPv6.
+const SOURCE6: u16 = SOURCE + 1;
+
+fn gid6_at(place: usize) -> [u64; 2] {
+    [0x80fe, (place as u64 + 1) << 56]
 }
 
 /// Two queue pairs that are connected, each with a CQ, a PD and a region of 1 MiB of its own.
@@ -71,7 +81,8 @@ impl Far {
             pds: Vec::new(),
             mrs: Vec::new(),
         };
-        for m in &mut far.lan.machines {
+        for (place, m) in far.lan.machines.iter_mut().enumerate() {
+            m.set_gid(SOURCE6.into(), gid6_at(place)).unwrap();
             let (pd, cq) = (m.pd(), m.cq(9));
             let spec = QpSpec {
                 service: connection.service,
@@ -94,7 +105,10 @@ impl Far {
     /// The context of PATH of one of them.
     pub fn path(&self, place: usize) -> QpContext {
         let peer = 1 - place;
-        let [gid, gid_high] = gid_at(peer);
+        let ([gid, gid_high], source) = match self.connection.ipv6 {
+            true => (gid6_at(peer), SOURCE6),
+            false => (gid_at(peer), SOURCE),
+        };
         let (mac_low, mac_high) = mac_at(peer);
         QpContext {
             state: qp_state::RTR,
@@ -104,7 +118,7 @@ impl Far {
             mac_low,
             mac_high,
             log_mtu: self.connection.log_mtu,
-            source: SOURCE,
+            source,
             hop_limit: 64,
             rq_psn: self.connection.psns[peer],
             peer_reads: self.connection.reads,
