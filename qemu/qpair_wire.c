@@ -36,6 +36,9 @@ OBJECT_DECLARE_SIMPLE_TYPE(QpairFilter, QPAIR_FILTER)
 /* The most frames that wait to be sent. */
 #define QPAIR_FRAMES 1024
 
+/* Those that are sent before the main loop looks at its other events. */
+#define QPAIR_BATCH 64
+
 /* When to try again, if the backend takes no frame. */
 #define QPAIR_AGAIN_NS (500 * SCALE_US)
 
@@ -131,32 +134,32 @@ static void qpair_wire_send(QpairState *s, NetClientState *nic, GBytes *frame)
     qemu_netfilter_pass_to_next(nic, 0, iov + from, ARRAY_SIZE(iov) - from, nf);
 }
 
+/* The first of the frames that wait; NULL if there is none. */
+static GBytes *qpair_wire_next(QpairWire *w, bool take)
+{
+    QEMU_LOCK_GUARD(&w->lock);
+    return take ? g_queue_pop_head(&w->frames) : g_queue_peek_head(&w->frames);
+}
+
 /* The bottom half: sends the frames that wait, as far as the backend takes them. */
 static void qpair_wire_run(void *opaque)
 {
     QpairState *s = opaque;
     QpairWire *w = s->wire;
-    NetClientState *nic;
     bool sent, starved = false;
-    guint i, left = 0;
-    GBytes *frame;
+    unsigned i;
 
-    for (i = 0; i < QPAIR_FRAMES; i++) {
-        nic = qpair_wire_nic(w);
+    for (i = 0; i < QPAIR_BATCH && qpair_wire_next(w, false); i++) {
+        NetClientState *nic = qpair_wire_nic(w);
+        GBytes *frame;
+
         if (nic && !qemu_can_send_packet(nic)) {
             timer_mod_ns(w->again, qemu_clock_get_ns(QEMU_CLOCK_VIRTUAL) +
                                    QPAIR_AGAIN_NS);
             trace_qpair_wire_full(qpair_id(s));
-            left = 0;
             break;
         }
-        WITH_QEMU_LOCK_GUARD(&w->lock) {
-            frame = g_queue_pop_head(&w->frames);
-            left = g_queue_get_length(&w->frames);
-        }
-        if (!frame) {
-            break;
-        }
+        frame = qpair_wire_next(w, true);
         sent = nic && !nic->link_down;
         trace_qpair_wire_out(qpair_id(s), g_bytes_get_size(frame), sent);
         if (sent) {
@@ -164,7 +167,7 @@ static void qpair_wire_run(void *opaque)
         }
         g_bytes_unref(frame);
     }
-    if (left) {
+    if (i == QPAIR_BATCH) {
         qemu_bh_schedule(w->bh);
     }
 
