@@ -1407,8 +1407,24 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_COUNTER_REGISTRATIONS		29
 /* FRMRs and windows invalidated by a request */
 #define QPAIR_HW_COUNTER_INVALIDATIONS		30
+/* frames received */
+#define QPAIR_HW_COUNTER_FRAMES_IN		31
+/* frames sent */
+#define QPAIR_HW_COUNTER_FRAMES_OUT		32
+/* frames for no queue pair that receives */
+#define QPAIR_HW_COUNTER_FRAMES_FOREIGN		33
+/* frames with wrong lengths or headers */
+#define QPAIR_HW_COUNTER_FRAMES_MALFORMED	34
+/* frames with a wrong ICRC */
+#define QPAIR_HW_COUNTER_FRAMES_CORRUPT		35
+/* frames received for which there was no room */
+#define QPAIR_HW_COUNTER_FRAMES_OVERFLOWED	36
+/* packets received before another that is missing */
+#define QPAIR_HW_COUNTER_OUT_OF_SEQUENCE	37
+/* packets received again */
+#define QPAIR_HW_COUNTER_DUPLICATES		38
 /* How many there are. */
-#define QPAIR_HW_COUNTERS			31
+#define QPAIR_HW_COUNTERS			39
 
 /* What is written to a doorbell. */
 #define QPAIR_HW_DOORBELL(number, index) \

@@ -94,7 +94,9 @@ fn a_common_form_is_the_same_send() {
             ..send(u64::MAX, true)
         };
         let form = Request { imm: 0, ..request };
-        let template = Templates::new(UdWqe::WORDS, |_, _| Some(form)).get(0, 0).unwrap();
+        let template = Templates::new(UdWqe::WORDS, |_, _| Some(form))
+            .get(0, 0)
+            .unwrap();
         let common = |list: &mut List<'_>| {
             let mut row = list.row(template);
             let own = (u64::MAX, 5);
