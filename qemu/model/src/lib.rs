@@ -59,6 +59,7 @@
 //! | `tries` | how often, and until when, a sender waits |
 //! | `attributes` | the attributes of queue pairs |
 //! | `message` | the message of a work request |
+//! | `work_queue` | work queues, and the receives in them |
 //! | `link` | connections by frames |
 //! | `qp` | queue pairs |
 //! | `srq` | shared receive queues |
@@ -165,6 +166,7 @@ mod tries;
 mod turn;
 mod unreliable;
 mod window;
+mod work_queue;
 
 pub use crate::arrival::is_of_roce;
 pub use crate::config::BadConfig;

@@ -3,7 +3,7 @@
 
 use crate::datapath::DataPath;
 use crate::host::Host;
-use crate::qp::NoReceive;
+use crate::work_queue::NoReceive;
 use qpair_abi::command::service;
 use qpair_abi::Number;
 
