@@ -147,6 +147,15 @@ impl Link {
         }
     }
 
+    /// The number of the next packet that was not sent before, and of the next that is expected.
+    pub(crate) fn next_psns(&self) -> (u32, u32) {
+        let (sent, expected) = match &self.transport {
+            Transport::Rc(both) => (both.sender.sent(), both.receiver.expected()),
+            Transport::Uc(both) => (both.sender.next_psn(), both.receiver.expected()),
+        };
+        (sent.get(), expected.get())
+    }
+
     /// Whether frames between these addresses are of this connection.
     pub(crate) fn is_between(&self, from: &Gid, to: &Gid) -> bool {
         self.route.to == *from && self.route.from == *to

@@ -163,9 +163,21 @@ impl<M: Mapping> QueuePair<M> {
             gid_high,
             sq: *self.sq.ring.described(),
             rq: *self.rq.ring.described(),
-            ..self
-                .way
-                .map_or_else(QpContext::default, |way| way.context())
+            ..self.way_context()
+        }
+    }
+
+    /// The fields of the way to its peer, for QUERY: the PSNs are the next ones.
+    fn way_context(&self) -> QpContext {
+        let Some(way) = self.way else {
+            return QpContext::default();
+        };
+        let psns = self.link.as_deref().map(Link::next_psns);
+        let (sq_psn, rq_psn) = psns.unwrap_or((way.sq_psn, way.rq_psn));
+        QpContext {
+            sq_psn,
+            rq_psn,
+            ..way.context()
         }
     }
 

@@ -29,6 +29,11 @@ impl Sender {
         }
     }
 
+    /// The PSN of the next packet.
+    pub const fn next_psn(&self) -> Psn {
+        self.next
+    }
+
     /// Begins a message; false if it is too long, or another is being sent.
     pub fn begin(&mut self, bytes: u32) -> bool {
         let begins = self.message.is_none() && bytes <= MESSAGE_BYTES;
@@ -90,6 +95,11 @@ impl Receiver {
             expected: first,
             partial: None,
         }
+    }
+
+    /// The PSN that is expected.
+    pub const fn expected(&self) -> Psn {
+        self.expected
     }
 
     /// A packet with so many bytes of payload.

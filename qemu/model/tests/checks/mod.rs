@@ -27,6 +27,7 @@ pub mod life;
 pub mod limits;
 pub mod line;
 pub mod link_errors;
+pub mod link_states;
 pub mod links;
 pub mod links_uc;
 pub mod net;
@@ -94,6 +95,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         port::CHECKS,
         links::CHECKS,
         link_errors::CHECKS,
+        link_states::CHECKS,
         links_uc::CHECKS,
         net::CHECKS,
         net_hostile::CHECKS,
