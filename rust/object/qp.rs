@@ -46,7 +46,8 @@ use crate::{
             qp_state,
             service,
             verb,
-            QpContext, //
+            QpContext,
+            READS, //
         },
         entry::{
             inline_bytes,
@@ -334,7 +335,8 @@ fn changes(device: &Device, change: &QpChange) -> Result<(u32, QpContext)> {
         if let Some((psn, reads)) = change.sends {
             mask |= qp_mask::SQ_PSN;
             context.sq_psn = psn;
-            context.reads = reads;
+            // The peer may take more.
+            context.reads = reads.min(READS);
         }
     }
     // The GID of a port of InfiniBand is in no table. 0 is its own.

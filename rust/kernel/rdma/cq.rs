@@ -173,9 +173,8 @@ impl WorkCompletion<'_> {
         let imm = self.imm.map_or(0, |_| bindings::ib_wc_flags_IB_WC_WITH_IMM);
         let invalidate = bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
         let invalidate = self.invalidated.map_or(0, |_| invalidate);
-        let grh = self.from.map_or(0, |_| {
-            bindings::ib_wc_flags_IB_WC_GRH | bindings::ib_wc_flags_IB_WC_WITH_NETWORK_HDR_TYPE
-        });
+        // The core finds out itself whether the GRH is a header of IPv4.
+        let grh = self.from.map_or(0, |_| bindings::ib_wc_flags_IB_WC_GRH);
         *wc = bindings::ib_wc {
             status: self.status.into(),
             opcode: match self.what {
@@ -196,8 +195,6 @@ impl WorkCompletion<'_> {
             // CAST: A set of bits.
             wc_flags: (imm | invalidate | grh) as c_int,
             port_num: PORT,
-            // CAST: A small constant.
-            network_hdr_type: bindings::rdma_network_type_RDMA_NETWORK_IPV6 as u8,
             ..Default::default()
         };
         // SAFETY: Plain numbers.
