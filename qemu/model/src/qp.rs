@@ -374,6 +374,7 @@ impl<M: Mapping> QueuePair<M> {
 
     /// Takes the next receive, unless one is being filled already: a new sender begins again in
     /// the receive that the one before it did not finish.
+    #[inline(never)]
     pub(crate) fn take_receive<H: Host<Map = M>>(
         &mut self,
         core: &mut Core<H>,

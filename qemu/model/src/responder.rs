@@ -238,6 +238,7 @@ impl<H: Host> DataPath<H> {
 
     /// Invalidates the window or FRMR that a message names. If it cannot be invalidated, the queue
     /// pair fails, and does not answer.
+    #[inline(always)]
     pub(crate) fn invalidate(&mut self, by: Responder, key: u32) -> Answer<()> {
         let regions = &mut self.regions;
         let done = match frmr_of(key) {

@@ -108,6 +108,8 @@ pub(crate) struct ReceiveAt {
 }
 
 /// Reads the receive WQE at `place` whole, for a queue pair. Also the detail if it is invalid.
+// In line, a receive is not copied.
+#[inline(always)]
 pub(crate) fn fetch_receive<H: Host>(
     core: &mut Core<H>,
     ring: &mut Ring<H::Map>,
