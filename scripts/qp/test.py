@@ -283,7 +283,7 @@ def found_jobs(layer, chosen):
         ]
     if layer == "wire":
         found = wire_suite.networks(chosen.brief)
-        return [job(name, functools.partial(wire_suite.run, name), wire_suite.TIMEOUT, kernel="stock") for name in found if chosen(name)]
+        return [job(name, functools.partial(wire_suite.run, name, chosen.brief), wire_suite.TIMEOUT, kernel="stock") for name in found if chosen(name)]
     if layer == "host":
         return [job("all", functools.partial(host, chosen), cargo=True)]
     if layer == "mutants":

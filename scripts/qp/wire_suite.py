@@ -26,19 +26,22 @@ def networks(brief):
     return [name for name, one in table()["network"].items() if not (brief and one.get("all"))]
 
 
-def cases(found, name):
-    """The programs of a network: (name, server, client, the index of the server's side)."""
+def cases(found, name, brief):
+    """The programs of a network, in brief or all: (name, server, client, the index of the server's
+    side)."""
     one = found["network"][name]
     sides = range(len(network.SIDES)) if len(set(one["kinds"])) > 1 else [0]
     for program in found["program"]:
         server = program["server"]
+        if brief and program.get("all"):
+            continue
         if any(fnmatch.fnmatchcase(server, pattern) for pattern in one.get("programs", ["*"])):
             words = [word for word in server.split() if "{" not in word and word not in ("-d", "-F", "-p", "-x", "-a", "-b")]
             for side in sides:
                 yield f"{one['kinds'][side]}.{'_'.join(words)}", server, program.get("client", f"{server} {{peer}}"), side
 
 
-def run(name, slower):
+def run(name, brief, slower):
     """Runs the programs of a network."""
     found, count = table(), ktap.Count()
     one = found["network"][name]
@@ -46,7 +49,7 @@ def run(name, slower):
     options = ["--timeout", TIMEOUT * slower, *one.get("options", [])]
     log = jobs.log_of(f"wire-{name}")
     with open(log, "w") as out, wire.connected(both, options, lambda side: jobs.log_of(f"wire-{name}.{side}")) as guests:
-        for case, server, client, side in cases(found, name):
+        for case, server, client, side in cases(found, name, brief):
             served, ended = guests.run(side, 1 - side, (server, client), LIMIT * slower)
             print(f"== {case}: server {served[0]}, client {ended[0]}\n{served[1]}--\n{ended[1]}", file=out, flush=True)
             if served[0] or ended[0]:
