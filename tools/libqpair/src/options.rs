@@ -195,7 +195,8 @@ impl<'a, T> QpOptions<'a, T> {
 
 impl<T, R> QpOptions<'_, T, R> {
     /// At least this many 64-byte blocks; a work request takes one for up to two SGEs or 32 inline
-    /// bytes, and one for each four SGEs or 64 bytes more.
+    /// bytes, and one for each four SGEs or 64 bytes more. A datagram takes one for its address, and
+    /// one for each four SGEs or 64 bytes.
     pub fn sq_blocks(mut self, blocks: u32) -> Self {
         self.sq_blocks = blocks;
         self

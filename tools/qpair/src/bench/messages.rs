@@ -94,7 +94,8 @@ impl Common<'_> {
     fn of_datagrams(&self, left: u64) -> anyhow::Result<Lane> {
         let (far, receive) = self.ud_receiver()?;
         let to = Ah::own(self.pd)?.to(far, Q_KEY);
-        let near = self.datagrams().sq_blocks(self.depth).max_recv_wr(1);
+        // The address is a block, and the SGE is in another.
+        let near = self.datagrams().sq_blocks(2 * self.depth).max_recv_wr(1);
         let near = Qp::new(self.pd, &near)?.init(Q_KEY)?.rtr()?.rts()?;
         let here = self.here;
         let send: Sends = Box::new(move |tags, every| {
