@@ -26,7 +26,7 @@ POINTS = {
     "CQ: entries before the head": (r"PolledCq>::publish$", r"", "dma_mb", 1),
     "SQ and RQ: entries before the tail": (r"Queues>::ring$", r"", "dma_wmb", 2),
     "CQ of a ULP: owner word before the entry's body": (r"cq::Cq as .*Operations<.*>>::poll$", r"", "dma_rmb", 1),
-    "CQ of a ULP: entries before the head": (r"CqInner<.*>>::publish$", r"", "dma_mb", 1),
+    "CQ of a ULP: entries before the head": (r"Inner<.*CqState<.*>>>::publish$", r"", "dma_mb", 1),
     "CQ of a ULP: notify before the entries": (r"cq::Cq as .*Operations<.*>>::notify$", r"", "mb", 1),
     "SQ of a ULP: entries before the tail": (r"Ops<.*>>::post_send$", r"", "dma_wmb", 1),
     "RQ of a ULP: entries before the tail": (r"Ops<.*>>::post_recv$", r"", "dma_wmb", 1),
