@@ -371,6 +371,7 @@ static void qpair_reset_hold(Object *obj, ResetType type)
     timer_del(s->deadline_timer);
     pcie_cap_deverr_reset(PCI_DEVICE(s));
     qpair_model_reset(s->model);
+    qpair_wire_reset(s);
     /* Nothing is raised from here on: a function that is off has no EQ. */
     qpair_routes_follow(s, false);
     qpair_interrupts_reset(s);

@@ -105,9 +105,11 @@ void qpair_interrupts_exit(QpairState *s);
 
 /*
  * The network: attaches the port to the backend of its network device, if it has
- * one, and detaches it. free follows when the model has ended.
+ * one, drops the frames that wait, and detaches it. free follows when the model has
+ * ended.
  */
 bool qpair_wire_attach(QpairState *s, Error **errp);
+void qpair_wire_reset(QpairState *s);
 void qpair_wire_detach(QpairState *s);
 void qpair_wire_free(QpairState *s);
 

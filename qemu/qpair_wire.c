@@ -24,6 +24,7 @@
 #include "qemu/module.h"
 #include "qemu/timer.h"
 #include "qapi/error.h"
+#include "net/eth.h"
 #include "net/filter.h"
 #include "net/net.h"
 #include "net/vhost_net.h"
@@ -41,10 +42,6 @@ OBJECT_DECLARE_SIMPLE_TYPE(QpairFilter, QPAIR_FILTER)
 
 /* When to try again, if the backend takes no frame. */
 #define QPAIR_AGAIN_NS (500 * SCALE_US)
-
-/* Bytes of the source address in a frame, and where it lies. */
-#define QPAIR_MAC_BYTES 6
-#define QPAIR_MAC_AT 6
 
 struct QpairFilter {
     NetFilterState parent;
@@ -104,14 +101,14 @@ static NetClientState *qpair_wire_nic(QpairWire *w)
 static void qpair_wire_check(QpairState *s, NetClientState *nic,
                              const uint8_t *frame)
 {
-    const uint8_t *mac;
+    const uint8_t *mac, *from = PKT_GET_ETH_HDR(frame)->h_source;
 
     if (s->wire->warned || nic->info->type != NET_CLIENT_DRIVER_NIC) {
         return;
     }
     s->wire->warned = true;
     mac = qemu_get_nic(nic)->conf->macaddr.a;
-    if (memcmp(mac, frame + QPAIR_MAC_AT, QPAIR_MAC_BYTES)) {
+    if (memcmp(mac, from, ETH_ALEN)) {
         warn_report("%s: mac= is not the address of the network device at "
                     "netdev %s, so nothing may reach the port", qpair_id(s),
                     s->netdev);
@@ -191,13 +188,18 @@ static ssize_t qpair_filter_receive(NetFilterState *nf, NetClientState *sender,
                                     int iovcnt, NetPacketSent *sent_cb)
 {
     QpairState *s = QPAIR_FILTER(nf)->qpair;
+    NetClientState *nic = nf->netdev->peer;
     size_t header = nf->netdev->vnet_hdr_len, size = iov_size(iov, iovcnt);
     g_autofree void *copy = NULL;
     const uint8_t *frame;
     bool own;
 
-    if (!s || !s->present || sender != nf->netdev || size <= header) {
+    if (!s || !s->present || !nic || sender != nf->netdev || size <= header) {
         return 0;
+    }
+    if (nic->link_down) {
+        /* Lost, as a frame to the network device is. */
+        return size;
     }
     if (iovcnt == 1) {
         frame = iov->iov_base;
@@ -279,6 +281,19 @@ bool qpair_wire_attach(QpairState *s, Error **errp)
     w->filter->qpair = s;
     s->wire = w;
     return true;
+}
+
+/* Frames that wait are of connections that the reset has ended. */
+void qpair_wire_reset(QpairState *s)
+{
+    QpairWire *w = s->wire;
+
+    if (!w) {
+        return;
+    }
+    QEMU_LOCK_GUARD(&w->lock);
+    g_queue_clear_full(&w->frames, (GDestroyNotify)g_bytes_unref);
+    w->starved = false;
 }
 
 void qpair_wire_detach(QpairState *s)

@@ -208,6 +208,24 @@ def senders_wait_for_the_network():
         assert m.get("dropped") == 0
 
 
+def a_reset_drops_frames_that_wait():
+    network = Network()
+    with Machine(*on(network)) as m:
+        f = talker(m)
+        f.send(1300)
+        f.until(lambda: m.get("frames-out") >= 1024)
+        m.qmp("system_reset")
+        m.event("RESET")
+        count = 0
+        while not network.is_silent():
+            m.step(1_000_000)
+            count += 1
+        assert count < 1024, f"{count} frames"
+        f = talker(m)
+        f.send(flags=SIGNALED)
+        network.receive()
+
+
 def a_link_that_is_down_loses_frames():
     network = Network()
     with Machine(*on(network)) as m:
@@ -221,9 +239,15 @@ def a_link_that_is_down_loses_frames():
         f.send(flags=SIGNALED)
         assert driver.status(f.completion()) == 0
         assert network.is_silent()
+        network.send(datagram(f.qp, b"lost"))
         m.qmp("set_link", name="nic", up=True)
         f.send(flags=SIGNALED)
         network.receive()
+        f.recv()
+        network.send(datagram(f.qp, b"come"))
+        assert driver.status(f.completion()) == 0
+        assert driver.status(f.completion()) == 0
+        assert m.get("frames-in") == 1
 
 
 def unplug(m, name):
@@ -301,6 +325,7 @@ WORDS = [a_network_needs_a_backend_and_an_address]
 TESTS = [
     datagrams_go_and_come,
     senders_wait_for_the_network,
+    a_reset_drops_frames_that_wait,
     a_link_that_is_down_loses_frames,
     without_the_network_device_frames_are_lost,
     a_backend_that_is_removed_takes_no_frames,
