@@ -31,6 +31,7 @@ pub mod link_states;
 pub mod links;
 pub mod links_uc;
 pub mod net;
+pub mod net_faults;
 pub mod net_hostile;
 pub mod operations;
 pub mod order;
@@ -98,6 +99,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         link_states::CHECKS,
         links_uc::CHECKS,
         net::CHECKS,
+        net_faults::CHECKS,
         net_hostile::CHECKS,
         paths::CHECKS,
         garbage::CHECKS,
