@@ -274,7 +274,8 @@ impl<H: Host> DataPath<H> {
             *header = self.grh(sender, &wqe, message);
         }
         while let Some(dest) = member {
-            if *budget == 0 {
+            // The turn that sends the frame makes the first copy too: `done` says that both are done.
+            if *budget == 0 && last != Number::default() {
                 return Ok(Some(last));
             }
             let is_own = dest == sender.qp && from.flags & qp_flags::NO_OWN_COPY != 0;

@@ -21,6 +21,7 @@ checks![
     a_frame_that_is_cut,
     random_frames,
     a_group_on_the_network,
+    a_group_beyond_a_turn,
     a_sender_waits_for_room,
     waiting_frames_are_bounded,
     a_flood_takes_its_share,
@@ -381,17 +382,22 @@ fn attach(lan: &mut Lan, end: &End) {
         .unwrap();
 }
 
-fn a_group_on_the_network() {
-    let (mut lan, mut a, mut b) = pair();
-    let (mut c, mut d) = (end(&mut lan, 1), end(&mut lan, 1));
-    let wqe = UdWqe {
+/// A SEND to the group.
+fn to_group(member: &End) -> UdWqe {
+    UdWqe {
         dest: Number::GROUP,
         gid: GROUP[0],
         gid_high: GROUP[1],
         mac_low: u32::from_le_bytes([1, 0, 0x5e, 1]),
         mac_high: u16::from_le_bytes([2, 3]),
-        ..to(&b, 6)
-    };
+        ..to(member, 6)
+    }
+}
+
+fn a_group_on_the_network() {
+    let (mut lan, mut a, mut b) = pair();
+    let (mut c, mut d) = (end(&mut lan, 1), end(&mut lan, 1));
+    let wqe = to_group(&b);
     // Nobody is a member.
     lan.sent = Some(Vec::new());
     a.send(&mut lan, wqe, 8);
@@ -423,6 +429,33 @@ fn a_group_on_the_network() {
     let before = count(&lan, 1, Counter::FramesIn);
     assert!(!lan.deliver(1, &to_one));
     assert_eq!(count(&lan, 1, Counter::FramesIn), before);
+}
+
+fn a_group_beyond_a_turn() {
+    let mut lan = Lan::new(2);
+    let config = Config {
+        turn_bytes: 4096,
+        ..Config::default()
+    };
+    lan.machines[0] = Machine::on_network_with(0, config);
+    let (mut a, mut b) = (end(&mut lan, 0), end(&mut lan, 1));
+    let mut c = end(&mut lan, 0);
+    for end in [&mut b, &mut c] {
+        attach(&mut lan, end);
+        end.recv(&mut lan, 5);
+        end.recv(&mut lan, 5);
+    }
+    // The frame takes all bytes of a turn.
+    a.post(&mut lan, &ud_words(to_group(&b), &[a.mr.sge(0, 4096)]));
+    for _ in 0..8 {
+        lan.machines[0].f.run(1);
+    }
+    assert_eq!(lan.machines[0].f.host().frames.len(), 1);
+    lan.settle();
+    for end in [&mut a, &mut b, &mut c] {
+        assert_eq!(end.done(&mut lan).len(), 1);
+    }
+    assert_eq!(count(&lan, 0, Counter::SendBytes), 2 * 4096);
 }
 
 fn a_sender_waits_for_room() {
