@@ -88,25 +88,26 @@ impl<H: Host> DataPath<H> {
         let (from, to) = (gid_of(datagram.from), gid_of(datagram.to));
         let dest = datagram.dest().map(Number::from_raw);
         let is_own = self.port.has(from);
+        let is_long = frame.len() > FRAME_BYTES;
         if is_group(to) {
             // Without members it is not even foreign.
-            let mut member = self.groups.next(to, Number::default());
-            if member.is_none() || dest != Some(Number::GROUP) || is_own {
+            let first = self.groups.next(to, Number::default());
+            if first.is_none() || dest != Some(Number::GROUP) || is_own {
                 return;
             }
             self.core.bus.count(Counter::FramesIn);
-            let frame = Frame::from(frame);
-            while let Some(qp) = member {
-                self.queue_frame(qp, &frame);
-                member = self.groups.next(to, qp);
+            if is_long {
+                self.core.bus.count(Counter::FramesMalformed);
+                return;
             }
+            self.queue_for_members(to, &Frame::from(frame));
             return;
         }
         self.core.bus.count(Counter::FramesIn);
         let qp = dest.map(|dest| self.port.named(dest));
         match qp.filter(|qp| !is_own && self.receives(*qp)) {
-            Some(qp) if frame.len() <= FRAME_BYTES => self.queue_frame(qp, &Frame::from(frame)),
-            Some(_) => self.core.bus.count(Counter::FramesMalformed),
+            Some(_) if is_long => self.core.bus.count(Counter::FramesMalformed),
+            Some(qp) => self.queue_frame(qp, &Frame::from(frame)),
             None => self.core.bus.count(Counter::FramesForeign),
         }
     }
@@ -139,6 +140,20 @@ impl<H: Host> DataPath<H> {
         found.is_some_and(|found| {
             matches!(found.state, qp_state::RTR | qp_state::RTS | qp_state::SQD)
         })
+    }
+
+    /// Has a frame wait for a turn of each member of a group, as long as there is room.
+    fn queue_for_members(&mut self, group: Gid, frame: &Frame) {
+        let mut last = Number::default();
+        while let Some(qp) = self.groups.next(group, last) {
+            if self.frames.are_full() {
+                let left = self.groups.members_after(group, last);
+                self.core.bus.add(Counter::FramesOverflowed, left as u64);
+                return;
+            }
+            self.queue_frame(qp, frame);
+            last = qp;
+        }
     }
 
     /// Has a frame wait for a turn of its queue pair.

@@ -65,18 +65,21 @@ impl Frames {
         }
     }
 
+    /// Whether no other frame can wait.
+    pub(crate) fn are_full(&self) -> bool {
+        self.waiting >= WAITING
+    }
+
     /// Adds a frame for the queue pair at `index`: false if there is no room.
     pub(crate) fn push(&mut self, index: usize, frame: Frame) -> bool {
-        let inbox = self.inboxes.get_mut(index);
+        let has_room = !self.are_full();
+        let inbox = self.inboxes.get_mut(index).filter(|_| has_room);
         let Some(inbox) = inbox.filter(|inbox| inbox.len() < WAITING_OF_ONE) else {
             return false;
         };
-        let has_room = self.waiting < WAITING;
-        if has_room {
-            inbox.push_back(frame);
-            self.waiting += 1;
-        }
-        has_room
+        inbox.push_back(frame);
+        self.waiting += 1;
+        true
     }
 
     /// Takes the next frame of the queue pair at `index`, and whether it was the last one.

@@ -22,6 +22,7 @@ checks![
     random_frames,
     a_group_on_the_network,
     a_group_beyond_a_turn,
+    long_frames_to_a_group,
     a_sender_waits_for_room,
     waiting_frames_are_bounded,
     a_flood_takes_its_share,
@@ -120,7 +121,12 @@ fn count(lan: &Lan, at: usize, counter: Counter) -> u64 {
 
 /// A frame from the first to the second, which would take it.
 fn frame(lan: &mut Lan, a: &mut End, b: &End, bytes: u32) -> Vec<u8> {
-    a.post(lan, &ud_words(to(b, 1), &[a.mr.sge(0, bytes)]));
+    frame_of(lan, a, to(b, 1), bytes)
+}
+
+/// The frame of a datagram.
+fn frame_of(lan: &mut Lan, a: &mut End, wqe: UdWqe, bytes: u32) -> Vec<u8> {
+    a.post(lan, &ud_words(wqe, &[a.mr.sge(0, bytes)]));
     lan.machines[a.at].settle();
     a.done(lan);
     let frames = &mut lan.machines[a.at].f.host_mut().frames;
@@ -458,6 +464,19 @@ fn a_group_beyond_a_turn() {
     assert_eq!(count(&lan, 0, Counter::SendBytes), 2 * 4096);
 }
 
+fn long_frames_to_a_group() {
+    let (mut lan, mut a, mut b) = pair();
+    let mut long = frame_of(&mut lan, &mut a, to_group(&b), 8);
+    long.resize(5000, 0);
+    lan.deliver(1, &long);
+    assert_eq!(count(&lan, 1, Counter::FramesIn), 0, "no member");
+    attach(&mut lan, &b);
+    b.recv(&mut lan, 5);
+    lan.deliver(1, &long);
+    assert_eq!(count(&lan, 1, Counter::FramesMalformed), 1);
+    assert_eq!(b.done(&mut lan), []);
+}
+
 fn a_sender_waits_for_room() {
     let (mut lan, mut a, b) = pair();
     lan.machines[0].f.host_mut().room = 3;
@@ -500,8 +519,12 @@ fn a_sender_waits_for_room() {
 fn waiting_frames_are_bounded() {
     let (mut lan, mut a, b) = pair();
     let right = frame(&mut lan, &mut a, &b, 8);
+    let to_all = frame_of(&mut lan, &mut a, to_group(&b), 8);
     let mut ends = vec![b];
     ends.extend((0..5).map(|_| end(&mut lan, 1)));
+    for end in &ends {
+        attach(&mut lan, end);
+    }
     lan.machines[1].f.set_stall(true);
     for end in &ends {
         let mut frame = right.clone();
@@ -511,7 +534,14 @@ fn waiting_frames_are_bounded() {
             assert!(lan.deliver(1, &frame));
         }
     }
-    assert_eq!(count(&lan, 1, Counter::FramesOverflowed), 1800 - 1024);
+    let overflowed = 1800 - 1024;
+    assert_eq!(count(&lan, 1, Counter::FramesOverflowed), overflowed);
+    lan.deliver(1, &to_all);
+    let copies = ends.len() as u64;
+    assert_eq!(
+        count(&lan, 1, Counter::FramesOverflowed),
+        overflowed + copies
+    );
     lan.machines[1].f.set_stall(false);
     lan.settle();
     let dropped = count(&lan, 1, Counter::Dropped);
