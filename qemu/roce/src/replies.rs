@@ -121,32 +121,32 @@ impl<const R: usize, const W: usize> Replies<R, W> {
             let Some(oldest) = self.kept.pop() else {
                 break;
             };
-            self.withdraw(oldest.first);
+            self.withdraw(&oldest);
         }
         self.kept.push(reply);
         self.waiting.push(Waiting::Reply { reply, next: 0 });
     }
 
-    /// The reply with this first PSN does not wait any more.
-    fn withdraw(&mut self, first: Psn) {
+    /// A reply does not wait any more.
+    fn withdraw(&mut self, kept: &Reply) {
         self.waiting.retain(|waiting| match waiting {
-            Waiting::Reply { reply, .. } => reply.first != first,
+            Waiting::Reply { reply, .. } => reply != kept,
             Waiting::Acknowledge { .. } => true,
         });
     }
 
-    /// The reply that has this PSN.
+    /// The newest reply that has this PSN: one that is 2^24 packets old may have it too.
     pub(crate) fn kept(&self, psn: Psn) -> Option<Reply> {
         let has = |reply: &&Reply| {
             let nth = psn.since(reply.first);
             nth >= 0 && nth.unsigned_abs() < reply.packets
         };
-        self.kept.iter().find(has).copied()
+        self.kept.iter().filter(has).last().copied()
     }
 
     /// Answers again, from this PSN on, and not twice if the reply still waits.
     pub(crate) fn reply_again(&mut self, reply: Reply, from: Psn) {
-        self.withdraw(reply.first);
+        self.withdraw(&reply);
         let next = from.since(reply.first).unsigned_abs();
         self.waiting.push(Waiting::Reply { reply, next });
     }

@@ -26,6 +26,7 @@ checks![
     a_flush_is_answered_without_data,
     answers_leave_in_order,
     old_replies_are_not_kept,
+    a_reply_hides_no_newer_one,
     a_peer_that_may_not_read_is_refused,
     what_breaks_the_rules_ends_it,
     a_range_that_goes_away_ends_a_read,
@@ -52,7 +53,12 @@ fn read(addr: u64, bytes: u32) -> Operation {
 }
 
 /// Executes a packet: whether it was to be executed.
-fn execute(receiver: &mut Responder, psn: u32, operation: Operation, old: u64) -> bool {
+fn execute<const R: usize, const W: usize>(
+    receiver: &mut Receiver<R, W>,
+    psn: u32,
+    operation: Operation,
+    old: u64,
+) -> bool {
     match receiver.receive(Psn::new(psn), true, &operation, 0) {
         Step::Execute(packet) => {
             packet.executed(old);
@@ -80,7 +86,9 @@ fn said(receiver: &mut Responder) -> Vec<(u32, Syndrome, u32)> {
 }
 
 /// The answers to READs: the PSN, the code, and the range.
-fn replies(receiver: &mut Responder) -> Vec<(u32, u8, u64, u32)> {
+fn replies<const R: usize, const W: usize>(
+    receiver: &mut Receiver<R, W>,
+) -> Vec<(u32, u8, u64, u32)> {
     let answers = std::iter::from_fn(|| receiver.answer());
     let read = answers.map(|answer| {
         let range = answer.payload.unwrap_or_default();
@@ -239,6 +247,30 @@ fn old_replies_are_not_kept() {
         assert!(!execute(&mut receiver, psn, ADD, 0));
         assert_eq!(replies(&mut receiver).len(), 1);
     }
+}
+
+fn a_reply_hides_no_newer_one() {
+    let mtu = Mtu::at_most(256).unwrap();
+    let mut receiver: Receiver<4, 10> = Receiver::new(mtu, 4, Psn::new(0));
+    assert!(execute(&mut receiver, 0, read(0, 1), 0));
+    // READs of all other numbers, of which the last packets alone are asked for.
+    let half = 1 << 23;
+    for (psn, packets) in [(1, half), (1 + half, half - 1)] {
+        assert!(execute(&mut receiver, psn, read(0, packets * 256), 0));
+        let last = packets - 1;
+        let rest = read(u64::from(last) * 256, 256);
+        assert!(!execute(&mut receiver, psn + last, rest, 0));
+    }
+    // The first number again.
+    assert!(execute(&mut receiver, 0, ADD, 41));
+    assert!(!execute(&mut receiver, 0, ADD, 99));
+    let order = replies(&mut receiver);
+    let order: Vec<_> = order.iter().map(|answer| (answer.0, answer.1)).collect();
+    assert_eq!(order, [(0, 16), (half, 15), (0xff_ffff, 15), (0, 18)]);
+    assert!(!execute(&mut receiver, 0, ADD, 99));
+    let again = receiver.answer().map(|answer| answer.operation);
+    let is_old = matches!(again, Some(Operation::AtomicReply(_, 41)));
+    assert!(is_old, "{again:?}");
 }
 
 fn a_peer_that_may_not_read_is_refused() {
