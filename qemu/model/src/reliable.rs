@@ -122,11 +122,8 @@ impl<H: Host> DataPath<H> {
         now: u64,
     ) {
         if let Transport::Rc(both) = &mut link.transport {
-            let repeats = both.sender.repeats();
-            both.sender.expire(now);
-            if both.sender.repeats() && !repeats {
-                self.core.bus.count(Counter::Retries);
-            }
+            let is_missed = both.sender.expire(now);
+            self.core.bus.add(Counter::Retries, is_missed.into());
         }
         while self.complete_flying(by, link) && self.may_send(by.qp) {
             if *budget == 0 {

@@ -317,10 +317,10 @@ impl<const N: usize> Sender<N> {
         self.life == Life::Works
     }
 
-    /// The deadline has come.
-    pub fn expire(&mut self, now: u64) {
+    /// The deadline has come: whether packets are sent again, as an answer is missing.
+    pub fn expire(&mut self, now: u64) -> bool {
         if !self.works() {
-            return;
+            return false;
         }
         match self.tries.expire(now) {
             Expired::Not => {}
@@ -331,9 +331,11 @@ impl<const N: usize> Sender<N> {
                     self.repeats = true;
                     self.room = 1;
                     self.go_back();
+                    return true;
                 }
             },
         }
+        false
     }
 
     /// Packets are missing: sends again what is in flight, once until there is progress.

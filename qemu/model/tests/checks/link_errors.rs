@@ -187,6 +187,7 @@ fn a_peer_that_is_silent() {
     // Once, twice and three times the interval.
     assert_eq!(f.lan.now() - before, 6 * TIMEOUT_NS);
     assert_eq!(f.lan.frames, 3);
+    assert_eq!(f.m(0).f.counter(Counter::Retries), 2);
     // Other limits take effect in the wait.
     f.reset(0);
     f.connect(0);
