@@ -17,8 +17,10 @@ use crate::link::Transport;
 use crate::message::Kind;
 use crate::message::Piece;
 use crate::region::Range;
+use crate::responder::nak_of_memory;
 use crate::responder::Responder;
 use crate::timer;
+use qpair_abi::command::access;
 use qpair_abi::command::qp_state;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
@@ -335,40 +337,34 @@ impl<H: Host> DataPath<H> {
     }
 
     /// Reads the memory of an answer to a READ.
+    ///
+    /// # Errors
+    ///
+    /// How the answer is refused.
     pub(crate) fn read_for_peer(
         &mut self,
-        qp: Number,
+        by: Responder,
         range: Reth,
         mut to: &mut [u8],
-    ) -> Answer<()> {
-        let found = self.qps.get(qp);
-        let found = found.ok_or(Refusal::Silent(Detail::NoPeer))?;
-        let by = Responder {
-            qp,
-            pd: found.pd,
-            access: found.access,
+    ) -> Result<(), (Nak, Detail)> {
+        if by.access & access::REMOTE_READ == 0 {
+            return Err((Nak::InvalidRequest, Detail::Rights));
+        }
+        let mut range = Range {
+            key: Number::from_raw(range.key),
+            addr: range.addr,
+            bytes: 0,
         };
-        let mut piece = Piece {
-            opcode: opcode::READ,
-            kind: Kind::of(opcode::READ).unwrap_or(Kind::NONE),
-            solicited: false,
-            imm: 0,
-            bytes: range.bytes,
-            range: Range {
-                key: Number::from_raw(range.key),
-                addr: range.addr,
-                bytes: u64::from(range.bytes),
-            },
-        };
-        self.admit(by, &piece)?;
+        let refused = |detail| (nak_of_memory(detail), detail);
         while !to.is_empty() {
-            piece.range.bytes = to.len() as u64;
-            let (place, near) = self.place_in_memory(by, &piece)?;
+            range.bytes = to.len() as u64;
+            let found = self.resolve_remote(by, access::REMOTE_READ, range);
+            let (place, near) = found.map_err(refused)?;
             let count = near.min(to.len() as u64);
             let (part, rest) = to.split_at_mut_checked(count as usize).unwrap_or_default();
             let read = self.regions.read(&mut self.core.bus, place, part);
-            read.map_err(|_| self.nak_dma(by, piece))?;
-            piece.range.addr = piece.range.addr.wrapping_add(count);
+            read.map_err(|_| refused(Detail::Dma))?;
+            range.addr = range.addr.wrapping_add(count);
             to = rest;
         }
         Ok(())

@@ -12,6 +12,7 @@ use crate::link::Flying;
 use crate::link::Link;
 use crate::link::Transport;
 use crate::message::Sender;
+use crate::responder::Responder;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::send_flags;
 use qpair_abi::status::Detail;
@@ -42,6 +43,14 @@ fn status(failure: Failure, own: (Status, Detail)) -> (Status, Detail) {
 impl<H: Host> DataPath<H> {
     /// Sends the answers that wait, as far as the turn goes.
     pub(crate) fn send_answers(&mut self, qp: Number, link: &mut Link, budget: &mut u64) {
+        let Some(found) = self.qps.get(qp) else {
+            return;
+        };
+        let by = Responder {
+            qp,
+            pd: found.pd,
+            access: found.access,
+        };
         let (route, dest) = (link.route, link.dest);
         let Transport::Rc(both) = &mut link.transport else {
             return;
@@ -70,11 +79,14 @@ impl<H: Host> DataPath<H> {
             let sent = self.transmit(&route, &headers, bytes as usize, |data, payload| {
                 // Only an answer to a READ needs the right to read.
                 let range = answer.payload;
-                range.map_or(Ok(()), |range| data.read_for_peer(qp, range, payload))
+                range.map_or(Ok(()), |range| data.read_for_peer(by, range, payload))
             });
             *budget = budget.saturating_sub(cost(bytes));
-            if sent.is_err() {
-                both.receiver.read_failed(answer.psn);
+            if let Err((nak, detail)) = sent {
+                if !answer.again {
+                    self.nak_access(by, nak, detail);
+                }
+                both.receiver.read_failed(&answer);
             }
         }
     }

@@ -47,6 +47,14 @@ pub(crate) struct Responder {
     pub(crate) access: u8,
 }
 
+/// How a request is refused for the memory that it names.
+pub(crate) fn nak_of_memory(detail: Detail) -> Nak {
+    match detail {
+        Detail::Dma => Nak::RemoteOperation,
+        _ => Nak::RemoteAccess,
+    }
+}
+
 impl<H: Host> DataPath<H> {
     /// Admits a request: takes the receive that it needs, and checks the right to it.
     #[inline(always)]
@@ -132,11 +140,7 @@ impl<H: Host> DataPath<H> {
         if misaligned {
             return self.nak_alignment(by);
         }
-        let nak = match detail {
-            Detail::Dma => Nak::RemoteOperation,
-            _ => Nak::RemoteAccess,
-        };
-        self.nak_access(by, nak, detail)
+        self.nak_access(by, nak_of_memory(detail), detail)
     }
 
     /// Refuses a request, since DMA to the memory or the receive failed.
@@ -194,16 +198,26 @@ impl<H: Host> DataPath<H> {
 
     /// Where the memory is that a WRITE, READ or atomic names.
     pub(crate) fn place_in_memory(&mut self, by: Responder, piece: &Piece) -> Answer<(Place, u64)> {
-        let (right, range) = (piece.kind.remote, piece.range);
+        let place = self.resolve_remote(by, piece.kind.remote, piece.range);
+        place.map_err(|detail| self.nak_range(by, piece.is_misaligned(), detail))
+    }
+
+    /// [`place_in_memory`](Self::place_in_memory), without a refusal.
+    #[inline(always)]
+    pub(crate) fn resolve_remote(
+        &mut self,
+        by: Responder,
+        right: u8,
+        range: Range,
+    ) -> Result<(Place, u64), Detail> {
         let (regions, bus) = (&mut self.regions, &mut self.core.bus);
-        let place = match regions.resolve(bus, by.pd, right, range) {
+        match regions.resolve(bus, by.pd, right, range) {
             Err(Detail::Key) => {
                 let found = self.windows.find(by.qp, by.pd, right, range);
                 found.and_then(|range| regions.resolve(bus, by.pd, 0, range))
             }
             place => place,
-        };
-        place.map_err(|detail| self.nak_range(by, piece.is_misaligned(), detail))
+        }
     }
 
     /// Where the next bytes of a SEND go. A receive may be longer than its region, as long as the

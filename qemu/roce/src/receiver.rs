@@ -215,10 +215,15 @@ impl<const R: usize, const W: usize> Receiver<R, W> {
         self.failed
     }
 
-    /// The memory of an answer to a READ cannot be read.
-    pub fn read_failed(&mut self, psn: Psn) {
+    /// The memory of an answer to a READ cannot be read. If its request came again, the peer may have
+    /// had the answer and given the memory up: the answer is refused, and nothing else.
+    pub fn read_failed(&mut self, answer: &Answer) {
+        if answer.again {
+            self.replies.refuse_again(answer.psn, self.msn);
+            return;
+        }
         self.failed = true;
-        self.replies.fail(psn, self.msn);
+        self.replies.fail(answer.psn, self.msn);
     }
 }
 

@@ -47,6 +47,8 @@ enum Waiting {
     Reply {
         reply: Reply,
         next: u32,
+        /// It was asked for again.
+        again: bool,
     },
 }
 
@@ -60,6 +62,8 @@ pub struct Answer {
     /// The own memory that is its payload. Its rights are checked anew; if it cannot be read,
     /// `Receiver::read_failed`.
     pub payload: Option<Reth>,
+    /// Its request came again.
+    pub again: bool,
 }
 
 /// The answers of a queue pair that keeps at most `R` replies, and of which at most `W` wait.
@@ -124,7 +128,11 @@ impl<const R: usize, const W: usize> Replies<R, W> {
             self.withdraw(&oldest);
         }
         self.kept.push(reply);
-        self.waiting.push(Waiting::Reply { reply, next: 0 });
+        self.waiting.push(Waiting::Reply {
+            reply,
+            next: 0,
+            again: false,
+        });
     }
 
     /// A reply does not wait any more.
@@ -148,21 +156,26 @@ impl<const R: usize, const W: usize> Replies<R, W> {
     pub(crate) fn reply_again(&mut self, reply: Reply, from: Psn) {
         self.withdraw(&reply);
         let next = from.since(reply.first).unsigned_abs();
-        self.waiting.push(Waiting::Reply { reply, next });
+        self.waiting.push(Waiting::Reply {
+            reply,
+            next,
+            again: true,
+        });
     }
 
     /// Takes the next answer to send.
     pub(crate) fn next(&mut self) -> Option<Answer> {
-        let (reply, next) = match *self.waiting.get(0)? {
+        let (reply, next, again) = match *self.waiting.get(0)? {
             Waiting::Acknowledge { psn, aeth } => {
                 self.waiting.pop();
                 return Some(Answer {
                     psn,
                     operation: Operation::Acknowledge(aeth),
                     payload: None,
+                    again: false,
                 });
             }
-            Waiting::Reply { reply, next } => (reply, next),
+            Waiting::Reply { reply, next, again } => (reply, next, again),
         };
         let after = next.wrapping_add(1);
         match self.waiting.get_mut(0) {
@@ -192,12 +205,21 @@ impl<const R: usize, const W: usize> Replies<R, W> {
             psn: reply.first.plus(next),
             operation,
             payload,
+            again,
         })
     }
 
     /// The only answer left is that this packet cannot be answered.
     pub(crate) fn fail(&mut self, psn: Psn, msn: u32) {
         self.waiting.clear();
+        self.say(psn, Syndrome::Nak(Nak::RemoteAccess), msn);
+    }
+
+    /// Refuses an answer that was asked for again, and the rest of its reply.
+    pub(crate) fn refuse_again(&mut self, psn: Psn, msn: u32) {
+        if let Some(kept) = self.kept(psn) {
+            self.withdraw(&kept);
+        }
         self.say(psn, Syndrome::Nak(Nak::RemoteAccess), msn);
     }
 

@@ -30,6 +30,7 @@ checks![
     a_peer_that_may_not_read_is_refused,
     what_breaks_the_rules_ends_it,
     a_range_that_goes_away_ends_a_read,
+    a_range_that_goes_away_later_ends_nothing,
     a_packet_that_is_dropped_has_not_come,
 ];
 
@@ -318,10 +319,24 @@ fn a_range_that_goes_away_ends_a_read() {
     assert!(execute(&mut receiver, 0, read(0, 600), 0));
     assert!(execute(&mut receiver, 3, SEND, 0));
     assert!(receiver.answer().is_some());
-    receiver.read_failed(Psn::new(1));
+    let second = receiver.answer().expect("an answer");
+    receiver.read_failed(&second);
     let nak = Syndrome::Nak(Nak::RemoteAccess);
     assert_eq!(said(&mut receiver), [(1, nak, 2)]);
     assert!(!execute(&mut receiver, 4, SEND, 0));
+}
+
+fn a_range_that_goes_away_later_ends_nothing() {
+    let mut receiver = responder();
+    assert!(execute(&mut receiver, 0, read(0, 600), 0));
+    assert_eq!(replies(&mut receiver).len(), 3);
+    assert!(!execute(&mut receiver, 0, read(0, 600), 0));
+    let first = receiver.answer().expect("an answer");
+    receiver.read_failed(&first);
+    let nak = Syndrome::Nak(Nak::RemoteAccess);
+    assert_eq!(said(&mut receiver), [(0, nak, 1)]);
+    assert!(!receiver.has_failed());
+    assert!(execute(&mut receiver, 3, SEND, 0));
 }
 
 fn a_packet_that_is_dropped_has_not_come() {

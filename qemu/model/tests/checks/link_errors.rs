@@ -30,6 +30,7 @@ checks![
     a_receiver_that_is_not_ready,
     a_receiver_that_becomes_ready,
     a_peer_that_is_silent,
+    a_read_that_comes_again_late,
     own_memory_that_is_wrong,
     memory_that_goes_in_the_midst,
     requests_are_read_once,
@@ -207,6 +208,29 @@ fn a_peer_that_is_silent() {
     assert_eq!(outcomes(&f.done(0)), [(1, Status::RetryExceeded)]);
 }
 
+fn a_read_that_comes_again_late() {
+    let mut f = Far::new();
+    let pd = f.pds[1];
+    let mr = f.m(1).mr(pd, 1 << 16);
+    f.lan.sent = Some(Vec::new());
+    let read = SendWqe {
+        remote_addr: mr.va,
+        rkey: mr.key.raw(),
+        ..wqe(opcode::READ, 1)
+    };
+    f.send(read, &[f.mrs[0].sge(0, 3000)]);
+    assert_eq!(outcomes(&f.done(0)), [(1, Status::Success)]);
+    let (_, late) = f.lan.sent.take().unwrap().remove(0);
+    f.m(1).destroy(kind::MR, mr.key).unwrap();
+    f.lan.deliver(1, &late);
+    f.lan.settle();
+    assert_eq!(f.m(1).f.counter(Counter::Duplicates), 1);
+    assert_eq!([f.state(0), f.state(1)], [qp_state::RTS; 2]);
+    assert_eq!(f.m(1).events0(), []);
+    f.send(f.remote(opcode::WRITE, 0), &[f.mrs[0].sge(0, 3000)]);
+    assert_eq!(outcomes(&f.done(0)), [(1, Status::Success)]);
+}
+
 fn own_memory_that_is_wrong() {
     let mut f = Far::new();
     let wrong = Sge {
@@ -232,9 +256,10 @@ fn own_memory_that_is_wrong() {
 }
 
 fn memory_that_goes_in_the_midst() {
-    for (kind, status) in [
-        (opcode::WRITE, Status::RemoteAccess),
-        (opcode::READ, Status::RemoteAccess),
+    for (kind, state) in [
+        (opcode::WRITE, qp_state::ERROR),
+        // All answers were given, and some did not arrive.
+        (opcode::READ, qp_state::RTS),
     ] {
         let mut f = Far::new();
         f.post(f.remote(kind, 0), &[f.mrs[0].sge(0, 1 << 19)]);
@@ -244,10 +269,24 @@ fn memory_that_goes_in_the_midst() {
         let moved = f.bytes(1, 0, 1 << 19);
         f.set_bytes(0, 0, &pattern(1 << 19, 7));
         f.lan.settle();
-        assert_eq!(outcomes(&f.done(0)), [(1, status)]);
+        assert_eq!(outcomes(&f.done(0)), [(1, Status::RemoteAccess)]);
         assert_eq!(f.bytes(1, 0, 1 << 19), moved);
-        assert_eq!(f.state(1), qp_state::ERROR);
+        assert_eq!(f.state(1), state);
     }
+    // Before all answers to a READ were given.
+    let mut f = Far::new();
+    f.post(f.remote(opcode::READ, 0), &[f.mrs[0].sge(0, 1 << 19)]);
+    f.m(0).settle();
+    let request = f.m(0).f.host_mut().frames.remove(0);
+    let key = f.mrs[1].key;
+    let m = f.m(1);
+    m.f.frame(&request);
+    m.f.run(1);
+    assert!((1..512).contains(&m.f.host().frames.len()));
+    m.destroy(kind::MR, key).unwrap();
+    f.lan.settle();
+    assert_eq!(outcomes(&f.done(0)), [(1, Status::RemoteAccess)]);
+    assert_eq!(f.state(1), qp_state::ERROR);
     // That of the sender.
     let mut f = Far::new();
     f.post(f.remote(opcode::WRITE, 0), &[f.mrs[0].sge(0, 1 << 19)]);
