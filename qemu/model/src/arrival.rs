@@ -169,18 +169,19 @@ impl<H: Host> DataPath<H> {
     }
 
     /// Receives the frames that wait, as far as the turn goes: half of it if the queue pair also
-    /// sends.
+    /// sends, requests or answers.
     pub(crate) fn receive_frames(&mut self, qp: Number, budget: &mut Budget) {
         let found = self.qps.get(qp);
-        let sends = found.is_some_and(|found| !found.sq.window.is_empty());
+        let sends = found.is_some_and(|found| found.is_linked() || !found.sq.window.is_empty());
         let mut left = budget.wqes.div_ceil(if sends { 2 } else { 1 });
-        while left != 0 && budget.bytes != 0 && self.core.is_ready() {
+        let kept = if sends { budget.bytes / 2 } else { 0 };
+        while left != 0 && budget.bytes > kept && self.core.is_ready() {
             let Some((frame, is_last)) = self.frames.pop(qp.index()) else {
                 break;
             };
             left -= 1;
             budget.wqes = budget.wqes.saturating_sub(1);
-            budget.bytes = budget.bytes.saturating_sub(frame.len() as u64);
+            budget.bytes = budget.bytes.saturating_sub(frame.len() as u64).max(kept);
             if let Some(found) = self.qps.get_mut(qp) {
                 found.set_frames(!is_last);
             }

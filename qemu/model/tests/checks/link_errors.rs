@@ -31,6 +31,7 @@ checks![
     a_receiver_that_becomes_ready,
     a_peer_that_is_silent,
     a_read_that_comes_again_late,
+    a_flood_leaves_room_for_answers,
     own_memory_that_is_wrong,
     memory_that_goes_in_the_midst,
     requests_are_read_once,
@@ -229,6 +230,30 @@ fn a_read_that_comes_again_late() {
     assert_eq!(f.m(1).events0(), []);
     f.send(f.remote(opcode::WRITE, 0), &[f.mrs[0].sge(0, 3000)]);
     assert_eq!(outcomes(&f.done(0)), [(1, Status::Success)]);
+}
+
+fn a_flood_leaves_room_for_answers() {
+    let mut f = Far::with(Connection {
+        log_mtu: 12,
+        ..Connection::default()
+    });
+    f.post(f.remote(opcode::WRITE, 0), &[f.mrs[0].sge(0, 4096)]);
+    f.m(0).settle();
+    let right = f.m(0).f.host_mut().frames.remove(0);
+    let mut wrong = right.clone();
+    *wrong.last_mut().unwrap() ^= 1;
+    let m = f.m(1);
+    m.f.set_stall(true);
+    m.f.frame(&right);
+    for _ in 0..200 {
+        m.f.frame(&wrong);
+    }
+    m.f.set_stall(false);
+    for _ in 0..3 {
+        m.f.run(1);
+    }
+    assert_eq!(m.f.host().frames.len(), 1, "the acknowledgement");
+    assert!(m.f.counter(Counter::FramesCorrupt) < 100);
 }
 
 fn own_memory_that_is_wrong() {
