@@ -239,7 +239,6 @@ impl<H: Host> DataPath<H> {
                     self.stop_sender(by.qp);
                     return false;
                 }
-                Outcome::Flushed => return false,
             }
         }
     }

@@ -89,6 +89,4 @@ pub enum Outcome {
     Done,
     /// It is the reason why the queue pair fails.
     Failed(Failure),
-    /// It was begun before the queue pair failed.
-    Flushed,
 }

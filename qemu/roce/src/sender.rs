@@ -139,11 +139,6 @@ impl<const N: usize> Sender<N> {
         self.mtu
     }
 
-    /// Whether nothing was begun that is not completed.
-    pub const fn is_idle(&self) -> bool {
-        self.window.is_empty()
-    }
-
     /// Whether each request that was begun has been sent.
     pub const fn has_sent_all(&self) -> bool {
         self.at.nth >= self.window.len()
@@ -283,11 +278,11 @@ impl<const N: usize> Sender<N> {
         }
     }
 
-    /// Takes the oldest request, if it is completed.
+    /// Takes the oldest request, if it is completed. After one that failed the rest is the caller's to flush.
     pub fn complete(&mut self) -> Option<(u32, Outcome)> {
         let oldest = self.window.get(0)?;
         let outcome = match self.life {
-            Life::Ended => Outcome::Flushed,
+            Life::Ended => return None,
             Life::Works | Life::Fails(_) if oldest.refused => self.end(Failure::Local),
             Life::Works | Life::Fails(_) if oldest.is_acknowledged(self.acked) => Outcome::Done,
             Life::Fails(failure) => self.end(failure),
