@@ -358,7 +358,7 @@ pub use crate::cq::Cq;
             "<<qpair::hw::cq::Queues>::ring>": ["dma_wmb", "dma_wmb"],
             f"<<{operations}>::poll>": ["dma_rmb"],
             f"<<{operations}>::notify>": ["mb"],
-            "<<qpair::object::ulp::cq::CqInner<qpair::object::ulp::qp::UlpQp>>::publish>": ["dma_mb"],
+            "<<qpair::object::ulp::held::Inner<C, qpair::object::ulp::cq::CqState<qpair::object::ulp::qp::UlpQp>>>::publish>": ["dma_mb"],
             f"<<{ops}>::post_send>": ["dma_wmb"],
             f"<<{ops}>::post_recv>": ["dma_wmb"],
             "<<qpair::hw::admin::Admin>::execute::<qpair::hw::command::QueryCounters>>": ["dma_rmb"],
