@@ -39,6 +39,8 @@ struct Common<'a> {
     cq: &'a Cq,
     srq: Option<&'a Srq>,
     depth: u32,
+    /// Of the SQ of a sender.
+    blocks: u32,
     here: Sge,
     there: Sge,
 }
@@ -61,7 +63,7 @@ fn receives(
 impl Common<'_> {
     fn sends(&self) -> QpOptions<'_> {
         QpOptions::new(self.cq, self.cq)
-            .sq_blocks(self.depth)
+            .sq_blocks(self.blocks)
             .max_recv_wr(1)
     }
 
@@ -94,8 +96,7 @@ impl Common<'_> {
     fn of_datagrams(&self, left: u64) -> anyhow::Result<Lane> {
         let (far, receive) = self.ud_receiver()?;
         let to = Ah::own(self.pd)?.to(far, Q_KEY);
-        // The address is a block, and the SGE is in another.
-        let near = self.datagrams().sq_blocks(2 * self.depth).max_recv_wr(1);
+        let near = self.datagrams().sq_blocks(self.blocks).max_recv_wr(1);
         let near = Qp::new(self.pd, &near)?.init(Q_KEY)?.rtr()?.rts()?;
         let here = self.here;
         let send: Sends = Box::new(move |tags, every| {
@@ -186,9 +187,11 @@ pub(crate) fn run(device: Option<&str>, args: &Bench) -> anyhow::Result<()> {
         "a message has at most {largest} bytes: use --size {largest}"
     );
     let depth = BATCHES * args.batch;
+    // The address of a datagram is a block, and its SGE is in another.
+    let blocks = if args.ud { 2 * depth } else { depth };
     let all = u64::from(depth) * u64::from(args.qps);
     let (own, shared) = if args.srq { (1, all) } else { (depth, 1) };
-    let entries = session::entries(&[depth, 1, 1, own]) * u64::from(args.qps);
+    let entries = session::entries(&[blocks, 1, 1, own]) * u64::from(args.qps);
     let mut session = Session::new(context, entries + shared.next_power_of_two(), args.wait)?;
 
     let size = args.size as usize;
@@ -209,6 +212,7 @@ pub(crate) fn run(device: Option<&str>, args: &Bench) -> anyhow::Result<()> {
         cq: &session.cq,
         srq: srq.as_ref(),
         depth,
+        blocks,
         here: mr.sge(0, size),
         there: mr.sge(size, header + size),
     };
