@@ -19,8 +19,8 @@ use crate::message::Piece;
 use crate::path::gid_of;
 use crate::path::Gid;
 use crate::region::Range;
+use crate::responder::serves;
 use crate::run_queue::Budget;
-use qpair_abi::command::qp_state;
 use qpair_abi::command::GidContext;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
@@ -137,9 +137,7 @@ impl<H: Host> DataPath<H> {
     /// Whether a queue pair has this number, and a state in which it receives.
     fn receives(&self, qp: Number) -> bool {
         let found = self.qps.get(qp).filter(|_| qp != Number::ADMIN);
-        found.is_some_and(|found| {
-            matches!(found.state, qp_state::RTR | qp_state::RTS | qp_state::SQD)
-        })
+        found.is_some_and(|found| serves(found.state))
     }
 
     /// Has a frame wait for a turn of each member of a group, as long as there is room.

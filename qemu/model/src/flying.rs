@@ -26,6 +26,7 @@ use qpair_abi::entry::BLOCK_WORDS;
 use qpair_abi::entry::MAX_BLOCKS;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
+use qpair_abi::Number;
 use qpair_queue::index::Index;
 use qpair_roce::extended::AtomicEth;
 use qpair_roce::extended::Feth;
@@ -176,6 +177,21 @@ impl<H: Host> DataPath<H> {
             failed,
         };
         Some((flying, past))
+    }
+
+    /// Whether the turn and the network have room for a packet. If not, the connection waits for another
+    /// turn, or for room.
+    pub(crate) fn may_transmit(&mut self, qp: Number, link: &mut Link, budget: u64) -> bool {
+        if budget == 0 {
+            link.is_due = true;
+            return false;
+        }
+        if self.room() == 0 {
+            link.is_blocked = true;
+            self.wait_for_room(qp);
+            return false;
+        }
+        true
     }
 
     /// Sends a packet of a request.

@@ -18,10 +18,10 @@ use crate::message::Kind;
 use crate::message::Piece;
 use crate::region::Range;
 use crate::responder::nak_of_memory;
+use crate::responder::serves;
 use crate::responder::Responder;
 use crate::timer;
 use qpair_abi::command::access;
-use qpair_abi::command::qp_state;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::FlushWqe;
@@ -95,7 +95,7 @@ impl<H: Host> DataPath<H> {
         let Some(found) = self.qps.get_mut(qp) else {
             return false;
         };
-        let serves = matches!(found.state, qp_state::RTR | qp_state::RTS | qp_state::SQD);
+        let serves = serves(found.state);
         let by = Responder {
             qp,
             pd: found.pd,

@@ -19,9 +19,9 @@ use crate::message::copy_inline;
 use crate::message::Message;
 use crate::message::Sender;
 use crate::qp::QueuePair;
+use crate::responder::serves;
 use crate::responder::Responder;
 use crate::transfer::End;
-use qpair_abi::command::qp_state;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::SendWqe;
@@ -33,12 +33,6 @@ use qpair_abi::Number;
 #[inline(always)]
 fn is_connected<M>(found: &QueuePair<M>, sender: &Sender) -> bool {
     found.path.leads_to(sender.qp) && found.service == sender.service
-}
-
-/// Whether a queue pair in this state serves its peer.
-#[inline(always)]
-fn serves(state: u8) -> bool {
-    matches!(state, qp_state::RTR | qp_state::RTS | qp_state::SQD)
 }
 
 impl<H: Host> DataPath<H> {

@@ -138,13 +138,7 @@ impl<H: Host> DataPath<H> {
             self.core.bus.add(Counter::Retries, is_missed.into());
         }
         while self.complete_flying(by, link) && self.may_send(by.qp) {
-            if *budget == 0 {
-                link.is_due = true;
-                return;
-            }
-            if self.room() == 0 {
-                link.is_blocked = true;
-                self.wait_for_room(by.qp);
+            if !self.may_transmit(by.qp, link, *budget) {
                 return;
             }
             let Transport::Rc(both) = &mut link.transport else {

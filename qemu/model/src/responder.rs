@@ -29,6 +29,7 @@ use crate::region::Range;
 use crate::work_queue::NoReceive;
 use crate::work_queue::Receive;
 use qpair_abi::command::access;
+use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::cqe_flags;
@@ -53,6 +54,12 @@ pub(crate) fn nak_of_memory(detail: Detail) -> Nak {
         Detail::Dma => Nak::RemoteOperation,
         _ => Nak::RemoteAccess,
     }
+}
+
+/// Whether a queue pair in this state serves its peer.
+#[inline(always)]
+pub(crate) fn serves(state: u8) -> bool {
+    matches!(state, qp_state::RTR | qp_state::RTS | qp_state::SQD)
 }
 
 impl<H: Host> DataPath<H> {

@@ -24,13 +24,7 @@ impl<H: Host> DataPath<H> {
         budget: &mut u64,
     ) {
         while self.may_send(by.qp) {
-            if *budget == 0 {
-                link.is_due = true;
-                return;
-            }
-            if self.room() == 0 {
-                link.is_blocked = true;
-                self.wait_for_room(by.qp);
+            if !self.may_transmit(by.qp, link, *budget) {
                 return;
             }
             if link.flying.is_empty() && (*left == 0 || !self.begin_unreliable(by, link, left)) {

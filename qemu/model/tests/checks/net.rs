@@ -404,7 +404,7 @@ fn a_group_on_the_network() {
     let (mut lan, mut a, mut b) = pair();
     let (mut c, mut d) = (end(&mut lan, 1), end(&mut lan, 1));
     let wqe = to_group(&b);
-    // Nobody is a member.
+    // The group has no members.
     lan.sent = Some(Vec::new());
     a.send(&mut lan, wqe, 8);
     assert_eq!(count(&lan, 1, Counter::FramesIn), 0);
