@@ -69,8 +69,8 @@ pub struct Receiver<const R: usize, const W: usize> {
     msn: u32,
     /// The message of which packets have come.
     partial: Option<Partial>,
-    /// The sender knows that it has to send the expected packet again.
-    told: bool,
+    /// A NAK has asked for the expected packet: it is asked for once.
+    nak_sent: bool,
     failed: bool,
     replies: Replies<R, W>,
 }
@@ -84,7 +84,7 @@ impl<const R: usize, const W: usize> Receiver<R, W> {
             expected: first,
             msn: 0,
             partial: None,
-            told: false,
+            nak_sent: false,
             failed: false,
             replies: Replies::new(mtu, reads),
         }
@@ -156,10 +156,10 @@ impl<const R: usize, const W: usize> Receiver<R, W> {
 
     /// Packets are missing.
     fn early(&mut self) {
-        if !self.told {
-            self.told = true;
+        if !self.nak_sent {
+            self.nak_sent = true;
             self.replies
-                .say(self.expected, Syndrome::Sequence, self.msn);
+                .queue(self.expected, Syndrome::Sequence, self.msn);
         }
     }
 
@@ -197,7 +197,7 @@ impl<const R: usize, const W: usize> Receiver<R, W> {
     fn refuse(&mut self, nak: Nak) {
         self.failed = true;
         self.replies
-            .say(self.expected, Syndrome::Nak(nak), self.msn);
+            .queue(self.expected, Syndrome::Nak(nak), self.msn);
     }
 
     /// Takes the next answer to send.
@@ -255,7 +255,7 @@ impl<const R: usize, const W: usize> Packet<'_, R, W> {
         };
         receiver.expected = psn.plus(packets);
         receiver.partial = self.partial;
-        receiver.told = false;
+        receiver.nak_sent = false;
         if self.partial.is_none() {
             receiver.msn = msn;
         }
@@ -276,12 +276,12 @@ impl<const R: usize, const W: usize> Packet<'_, R, W> {
         let receiver = self.receiver;
         match refusal {
             Refusal::NotReady(timer) => {
-                // What follows it is early, and the sender knows.
-                receiver.told = true;
+                // The packets after it are early, and this asks for it already.
+                receiver.nak_sent = true;
                 let syndrome = Syndrome::NotReady(timer);
                 receiver
                     .replies
-                    .say(receiver.expected, syndrome, receiver.msn);
+                    .queue(receiver.expected, syndrome, receiver.msn);
             }
             Refusal::Nak(nak) => receiver.refuse(nak),
         }

@@ -2,7 +2,7 @@
 //! The answers of a responder: those that wait to be sent, and those that are kept.
 //!
 //! Answers leave in the order of their requests. Acknowledgements that follow each other are one, as
-//! the newest says all, and what was just said is not said again.
+//! the newest says all, and the same one does not wait twice.
 //!
 //! The answer to a READ or an atomic is kept, as its request may come again. For a READ the range is
 //! kept, and memory is read anew; for an atomic the old value, as it must not act again.
@@ -105,11 +105,11 @@ impl<const R: usize, const W: usize> Replies<R, W> {
                 return;
             }
         }
-        self.say(psn, Syndrome::Ack, msn);
+        self.queue(psn, Syndrome::Ack, msn);
     }
 
-    /// Answers without a reply.
-    pub(crate) fn say(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
+    /// Has an acknowledgement wait, unless the newest answer is the same.
+    pub(crate) fn queue(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
         let aeth = Aeth { syndrome, msn };
         let answer = Waiting::Acknowledge { psn, aeth };
         if self.waiting.newest_mut().copied() != Some(answer) {
@@ -212,7 +212,7 @@ impl<const R: usize, const W: usize> Replies<R, W> {
     /// The only answer left is that this packet cannot be answered.
     pub(crate) fn fail(&mut self, psn: Psn, msn: u32) {
         self.waiting.clear();
-        self.say(psn, Syndrome::Nak(Nak::RemoteAccess), msn);
+        self.queue(psn, Syndrome::Nak(Nak::RemoteAccess), msn);
     }
 
     /// Refuses an answer that was asked for again, and the rest of its reply.
@@ -220,7 +220,7 @@ impl<const R: usize, const W: usize> Replies<R, W> {
         if let Some(kept) = self.kept(psn) {
             self.withdraw(&kept);
         }
-        self.say(psn, Syndrome::Nak(Nak::RemoteAccess), msn);
+        self.queue(psn, Syndrome::Nak(Nak::RemoteAccess), msn);
     }
 
     /// Whether an answer waits.

@@ -53,10 +53,10 @@ fn progress_moves_the_deadline() {
     peer.begin(Kind::Message, 600);
     assert_eq!(peer.send(), [0, 1, 2]);
     peer.now = 60;
-    peer.say(0, Syndrome::Ack);
+    peer.acknowledge(0, Syndrome::Ack);
     assert_eq!(peer.sender.deadline(), Some(160));
     peer.now = 90;
-    peer.say(2, Syndrome::Ack);
+    peer.acknowledge(2, Syndrome::Ack);
     assert_eq!(peer.sender.deadline(), None);
     assert_eq!(peer.completes(), Some((0, Outcome::Done)));
     peer.now = 500;
@@ -87,7 +87,7 @@ fn limits_change_in_flight() {
     assert_eq!(peer.sender.deadline(), None);
     peer.begin(Kind::Message, 1);
     assert_eq!(peer.send(), [0]);
-    peer.say(0, Syndrome::NotReady(1));
+    peer.acknowledge(0, Syndrome::NotReady(1));
     peer.sender.set_limits(7, LIMITS);
     assert_eq!(peer.sender.deadline(), Some(RNR));
 }
@@ -102,7 +102,7 @@ fn without_a_timeout_there_is_no_deadline() {
     assert_eq!(peer.sender.deadline(), None);
     peer.sender.expire(u64::MAX);
     assert_eq!(peer.send(), [0; 0]);
-    peer.say(0, Syndrome::NotReady(1));
+    peer.acknowledge(0, Syndrome::NotReady(1));
     assert_eq!(
         peer.sender.deadline(),
         Some(RNR),
@@ -119,14 +119,14 @@ fn a_receiver_is_waited_for_as_often_as_permitted() {
         peer.begin(Kind::Message, 1);
         for _ in 0..most {
             assert_eq!(peer.send(), [0]);
-            peer.say(0, Syndrome::NotReady(1));
+            peer.acknowledge(0, Syndrome::NotReady(1));
             assert_eq!(peer.send(), [0; 0]);
             let before = peer.now;
             peer.deadline();
             assert_eq!(peer.now, before + RNR);
         }
         assert_eq!(peer.send(), [0]);
-        peer.say(0, Syndrome::NotReady(1));
+        peer.acknowledge(0, Syndrome::NotReady(1));
         peer.fails(Failure::RnrRetries);
     }
     let mut peer = Peer::new(Limits {
@@ -136,7 +136,7 @@ fn a_receiver_is_waited_for_as_often_as_permitted() {
     peer.begin(Kind::Message, 1);
     for _ in 0..1000 {
         assert_eq!(peer.send(), [0]);
-        peer.say(0, Syndrome::NotReady(1));
+        peer.acknowledge(0, Syndrome::NotReady(1));
         peer.deadline();
     }
 }
@@ -145,7 +145,7 @@ fn nothing_is_sent_to_a_receiver_that_is_not_ready() {
     let mut peer = Peer::new(LIMITS);
     peer.begin(Kind::Message, 1);
     assert_eq!(peer.send(), [0]);
-    peer.say(0, Syndrome::NotReady(1));
+    peer.acknowledge(0, Syndrome::NotReady(1));
     peer.begin(Kind::Message, 1);
     assert_eq!(peer.send(), [0; 0]);
     peer.deadline();
@@ -162,19 +162,19 @@ fn the_two_budgets_are_apart() {
             peer.deadline();
         }
         assert_eq!(peer.send(), [0]);
-        peer.say(0, Syndrome::NotReady(1));
+        peer.acknowledge(0, Syndrome::NotReady(1));
         // A second one of the same is none.
-        peer.say(0, Syndrome::NotReady(1));
+        peer.acknowledge(0, Syndrome::NotReady(1));
         peer.deadline();
     }
     assert_eq!(peer.send(), [0]);
-    peer.say(0, Syndrome::Ack);
+    peer.acknowledge(0, Syndrome::Ack);
     assert_eq!(peer.completes(), Some((0, Outcome::Done)));
     // Progress gives both back.
     peer.begin(Kind::Message, 1);
     for _ in 0..2 {
         assert_eq!(peer.send(), [1]);
-        peer.say(1, Syndrome::NotReady(1));
+        peer.acknowledge(1, Syndrome::NotReady(1));
         peer.deadline();
     }
     assert_eq!(peer.send(), [1]);

@@ -65,7 +65,8 @@ impl Peer {
         sent
     }
 
-    pub fn say(&mut self, psn: u32, syndrome: Syndrome) {
+    /// Sends an acknowledgement.
+    pub fn acknowledge(&mut self, psn: u32, syndrome: Syndrome) {
         let aeth = Aeth { syndrome, msn: 0 };
         self.answer(psn, Operation::Acknowledge(aeth), 0);
     }

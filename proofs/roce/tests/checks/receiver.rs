@@ -76,8 +76,8 @@ fn refuse(receiver: &mut Responder, psn: u32, operation: Operation, refusal: Ref
     }
 }
 
-/// What is acknowledged: the PSN, what is said, the MSN.
-fn said(receiver: &mut Responder) -> Vec<(u32, Syndrome, u32)> {
+/// The acknowledgements that wait: PSN, syndrome, MSN.
+fn acknowledgements(receiver: &mut Responder) -> Vec<(u32, Syndrome, u32)> {
     let answers = std::iter::from_fn(|| receiver.answer());
     let acknowledged = answers.map(|answer| match answer.operation {
         Operation::Acknowledge(aeth) => (answer.psn.get(), aeth.syndrome, aeth.msn),
@@ -108,7 +108,7 @@ fn acknowledgements_are_one() {
     for psn in 0..5 {
         assert!(execute(&mut receiver, psn, SEND, 0));
     }
-    assert_eq!(said(&mut receiver), [(4, Syndrome::Ack, 5)]);
+    assert_eq!(acknowledgements(&mut receiver), [(4, Syndrome::Ack, 5)]);
     let silent = receiver.receive(Psn::new(5), false, &SEND, 0);
     let Step::Execute(packet) = silent else {
         panic!("{silent:?}");
@@ -123,12 +123,18 @@ fn a_gap_is_told_once() {
     for psn in [2, 3, 5, 2] {
         assert!(!execute(&mut receiver, psn, SEND, 0));
     }
-    let told = (1, Syndrome::Sequence, 1);
-    assert_eq!(said(&mut receiver), [(0, Syndrome::Ack, 1), told]);
+    let nak = (1, Syndrome::Sequence, 1);
+    assert_eq!(
+        acknowledgements(&mut receiver),
+        [(0, Syndrome::Ack, 1), nak]
+    );
     assert!(execute(&mut receiver, 1, SEND, 0));
     assert!(!execute(&mut receiver, 3, SEND, 0));
-    let told = (2, Syndrome::Sequence, 2);
-    assert_eq!(said(&mut receiver), [(1, Syndrome::Ack, 2), told]);
+    let nak = (2, Syndrome::Sequence, 2);
+    assert_eq!(
+        acknowledgements(&mut receiver),
+        [(1, Syndrome::Ack, 2), nak]
+    );
 }
 
 fn a_receiver_that_is_not_ready_tells_no_gap() {
@@ -137,10 +143,14 @@ fn a_receiver_that_is_not_ready_tells_no_gap() {
     refuse(&mut receiver, 0, SEND, not_ready);
     assert!(!execute(&mut receiver, 1, SEND, 0));
     refuse(&mut receiver, 0, SEND, not_ready);
-    let told = (0, Syndrome::NotReady(12), 0);
-    assert_eq!(said(&mut receiver), [told]);
+    let nak = (0, Syndrome::NotReady(12), 0);
+    assert_eq!(acknowledgements(&mut receiver), [nak]);
     refuse(&mut receiver, 0, SEND, not_ready);
-    assert_eq!(said(&mut receiver), [told], "each time that it is tried");
+    assert_eq!(
+        acknowledgements(&mut receiver),
+        [nak],
+        "each time that it is tried"
+    );
     assert!(execute(&mut receiver, 0, SEND, 0));
 }
 
@@ -149,10 +159,10 @@ fn what_comes_again_is_acknowledged_and_not_executed() {
     for psn in 0..3 {
         assert!(execute(&mut receiver, psn, SEND, 0));
     }
-    said(&mut receiver);
+    acknowledgements(&mut receiver);
     for psn in [0, 2, 0x80_0003] {
         assert!(!execute(&mut receiver, psn, SEND, 0));
-        assert_eq!(said(&mut receiver), [(2, Syndrome::Ack, 3)]);
+        assert_eq!(acknowledgements(&mut receiver), [(2, Syndrome::Ack, 3)]);
     }
 }
 
@@ -298,7 +308,10 @@ fn what_breaks_the_rules_ends_it() {
         assert!(matches!(step, Step::Invalid), "{operation:?}");
         let nak = Syndrome::Nak(Nak::InvalidRequest);
         assert!(receiver.has_failed());
-        assert_eq!(said(&mut receiver), [(0, Syndrome::Ack, 1), (1, nak, 1)]);
+        assert_eq!(
+            acknowledgements(&mut receiver),
+            [(0, Syndrome::Ack, 1), (1, nak, 1)]
+        );
         assert!(!execute(&mut receiver, 1, SEND, 0));
         assert!(!execute(&mut receiver, 0, SEND, 0));
         assert!(!receiver.has_answers());
@@ -322,7 +335,7 @@ fn a_range_that_goes_away_ends_a_read() {
     let second = receiver.answer().expect("an answer");
     receiver.read_failed(&second);
     let nak = Syndrome::Nak(Nak::RemoteAccess);
-    assert_eq!(said(&mut receiver), [(1, nak, 2)]);
+    assert_eq!(acknowledgements(&mut receiver), [(1, nak, 2)]);
     assert!(!execute(&mut receiver, 4, SEND, 0));
 }
 
@@ -334,7 +347,7 @@ fn a_range_that_goes_away_later_ends_nothing() {
     let first = receiver.answer().expect("an answer");
     receiver.read_failed(&first);
     let nak = Syndrome::Nak(Nak::RemoteAccess);
-    assert_eq!(said(&mut receiver), [(0, nak, 1)]);
+    assert_eq!(acknowledgements(&mut receiver), [(0, nak, 1)]);
     assert!(!receiver.has_failed());
     assert!(execute(&mut receiver, 3, SEND, 0));
 }

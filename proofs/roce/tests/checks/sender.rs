@@ -35,13 +35,13 @@ fn a_gap_is_repeated_once() {
     let mut peer = Peer::new(LIMITS);
     peer.begin(Kind::Message, 1000);
     assert_eq!(peer.send(), [0, 1, 2, 3]);
-    peer.say(1, Syndrome::Sequence);
+    peer.acknowledge(1, Syndrome::Sequence);
     assert_eq!(peer.send(), [1, 2, 3]);
     for _ in 0..20 {
-        peer.say(1, Syndrome::Sequence);
+        peer.acknowledge(1, Syndrome::Sequence);
     }
     assert_eq!(peer.send(), [0; 0]);
-    peer.say(2, Syndrome::Sequence);
+    peer.acknowledge(2, Syndrome::Sequence);
     assert_eq!(peer.send(), [2, 3], "there was progress");
 }
 
@@ -50,7 +50,7 @@ fn answers_that_are_not_awaited_change_nothing() {
     peer.begin(Kind::Message, 1000);
     peer.begin(Kind::Message, 1);
     assert_eq!(peer.send(), [0, 1, 2, 3, 4]);
-    peer.say(1, Syndrome::Ack);
+    peer.acknowledge(1, Syndrome::Ack);
     let before = format!("{:?}", peer.sender);
     let nak = Syndrome::Nak(Nak::RemoteAccess);
     for syndrome in [
@@ -60,7 +60,7 @@ fn answers_that_are_not_awaited_change_nothing() {
         nak,
     ] {
         for psn in [0, 1, 5, 6, 1 << 22, Psn::MASK, 0x80_0000] {
-            peer.say(psn, syndrome);
+            peer.acknowledge(psn, syndrome);
             assert_eq!(
                 format!("{:?}", peer.sender),
                 before,
@@ -163,7 +163,7 @@ fn a_nak_in_a_read_fails_it() {
     assert_eq!(peer.send(), [0]);
     let (operation, bytes) = reply(256);
     assert_eq!(peer.answer(0, operation, bytes), Some(0));
-    peer.say(1, Syndrome::Nak(Nak::RemoteAccess));
+    peer.acknowledge(1, Syndrome::Nak(Nak::RemoteAccess));
     peer.fails(Failure::Remote(Nak::RemoteAccess));
 }
 
@@ -176,7 +176,7 @@ fn a_wrong_memory_fails_its_request_in_turn() {
     peer.sender.refuse(1);
     assert_eq!(peer.send(), [0; 0], "nothing is sent past it");
     assert_eq!(peer.completes(), None);
-    peer.say(0, Syndrome::Ack);
+    peer.acknowledge(0, Syndrome::Ack);
     let ends: Vec<_> = std::iter::from_fn(|| peer.completes()).collect();
     let failed = Outcome::Failed(Failure::Local);
     assert_eq!(ends, [(0, Outcome::Done), (1, failed)]);
@@ -189,15 +189,15 @@ fn the_room_shrinks_and_grows() {
     });
     peer.begin(Kind::Message, 256 * 300);
     assert_eq!(peer.send().len(), 32, "at the beginning");
-    peer.say(3, Syndrome::Ack);
+    peer.acknowledge(3, Syndrome::Ack);
     assert_eq!(peer.send().last(), Some(&37), "34 from 4 on");
-    peer.say(5, Syndrome::Ack);
+    peer.acknowledge(5, Syndrome::Ack);
     assert_eq!(peer.send().last(), Some(&39), "never more than the limit");
-    peer.say(6, Syndrome::Sequence);
+    peer.acknowledge(6, Syndrome::Sequence);
     assert_eq!(peer.send(), (6..23).collect::<Vec<_>>(), "half of it");
     peer.deadline();
     assert_eq!(peer.send(), [6], "one");
-    peer.say(6, Syndrome::Ack);
+    peer.acknowledge(6, Syndrome::Ack);
     assert_eq!(peer.send(), [7, 8, 9]);
 }
 
@@ -241,7 +241,7 @@ fn what_is_too_long_is_not_begun() {
     peer.begin(Kind::Message, 1);
     peer.begin(Kind::Read, MESSAGE_BYTES - 256);
     assert_eq!(peer.send(), [0]);
-    peer.say(0, Syndrome::Ack);
+    peer.acknowledge(0, Syndrome::Ack);
     assert_eq!(peer.send(), [1]);
     let (mut peer, request) = (Peer::new(LIMITS), request(Kind::Message, 1));
     for _ in 0..8 {
@@ -256,8 +256,8 @@ fn after_a_failure_nothing_completes() {
     peer.begin(Kind::Read, 1);
     peer.begin(Kind::Message, 1);
     assert_eq!(peer.send(), [0, 1, 2]);
-    peer.say(0, Syndrome::Nak(Nak::RemoteOperation));
-    peer.say(0, Syndrome::Ack);
+    peer.acknowledge(0, Syndrome::Nak(Nak::RemoteOperation));
+    peer.acknowledge(0, Syndrome::Ack);
     peer.fails(Failure::Remote(Nak::RemoteOperation));
     assert_eq!(peer.send(), [0; 0]);
     let again = Request {
