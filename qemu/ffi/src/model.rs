@@ -50,7 +50,7 @@ pub struct QpairModel {
 /// # Safety
 ///
 /// `room` bytes from `error` are valid for writes.
-pub(crate) unsafe fn say(error: *mut c_char, room: usize, message: &str) {
+pub(crate) unsafe fn write_text(error: *mut c_char, room: usize, message: &str) {
     let Some(most) = room.checked_sub(1) else {
         return;
     };
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn qpair_model_new(
         })),
         Err(message) => {
             // SAFETY: The caller vouches for the room.
-            unsafe { say(error, room, &message) };
+            unsafe { write_text(error, room, &message) };
             ptr::null_mut()
         }
     }
@@ -486,7 +486,7 @@ pub unsafe extern "C" fn qpair_model_get_text(
     let setting = SETTINGS.get(index as usize);
     let value = setting.and_then(|setting| model.inside.enter(|f| setting.get_text(f)));
     // SAFETY: The caller vouches for the room.
-    unsafe { say(text, room, &value.unwrap_or_default()) };
+    unsafe { write_text(text, room, &value.unwrap_or_default()) };
 }
 
 /// Changes a setting of text, or executes one of several numbers; false and a message in `error` if
@@ -524,6 +524,6 @@ unsafe fn tell(done: Option<Result<(), String>>, error: *mut c_char, room: usize
         None => "the device is busy".into(),
     };
     // SAFETY: The caller vouches for the room.
-    unsafe { say(error, room, &message) };
+    unsafe { write_text(error, room, &message) };
     false
 }

@@ -42,7 +42,7 @@ pub(crate) struct Setting {
     /// Executes several numbers on an existing function.
     words: Option<Act<Function<Qemu>>>,
     /// Its text on an existing function.
-    says: Option<Text<Function<Qemu>>>,
+    as_text: Option<Text<Function<Qemu>>>,
 }
 
 impl Setting {
@@ -55,7 +55,7 @@ impl Setting {
         knob: None,
         shows: None,
         words: None,
-        says: None,
+        as_text: None,
     };
 
     /// The message for a value that is out of range.
@@ -88,7 +88,7 @@ impl Setting {
 
     /// Its text on this function; empty if its value is a number.
     pub(crate) fn get_text(&self, function: &Function<Qemu>) -> String {
-        self.says.map_or(String::new(), |(get, _)| get(function))
+        self.as_text.map_or(String::new(), |(get, _)| get(function))
     }
 
     /// Changes it on this function.
@@ -119,7 +119,7 @@ impl Setting {
     ) -> Result<(), String> {
         // Bytes that are no text are no number and no rule either.
         let text = str::from_utf8(text).unwrap_or("\u{fffd}");
-        match self.says {
+        match self.as_text {
             Some((_, Some(set))) => {
                 let done = set(function, text);
                 return done.map_err(|why| format!("Property 'qpair.{}': {why}", self.name));
@@ -267,7 +267,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "mac",
         text: "address of the network device that the port belongs to, whose port is then one of RoCE; empty is none",
         kind: QpairKind::Text,
-        says: Some((|f| f.mac(), Some(|f, text| f.set_mac(text)))),
+        as_text: Some((|f| f.mac(), Some(|f, text| f.set_mac(text)))),
         ..Setting::NONE
     },
 
@@ -303,14 +303,14 @@ pub(crate) const SETTINGS: &[Setting] = &[
         name: "faults",
         text: "test: the rules by which work requests fail; see Documentation/faults.rst",
         kind: QpairKind::Text,
-        says: Some((|f| f.faults().text().into(), Some(|f, text| f.set_faults(text)))),
+        as_text: Some((|f| f.faults().text().into(), Some(|f, text| f.set_faults(text)))),
         ..Setting::NONE
     },
     Setting {
         name: "faults-injected",
         text: "test: what the rules did since they were set: ACTION COUNT of OCCASIONS, for each; read-only",
         kind: QpairKind::Text,
-        says: Some((|f| f.faults().report(), None)),
+        as_text: Some((|f| f.faults().report(), None)),
         ..Setting::NONE
     },
     words!("inject-cqe", 5, |f, w| inject(w, |i, e| f.inject_cqe(i, e)),

@@ -31,7 +31,7 @@ use qpair_model::stream::{
 use qpair_model::Run;
 
 use crate::host::Qemu;
-use crate::model::say;
+use crate::model::write_text;
 use crate::{
     QpairCounter,
     QpairHost,
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn qpair_stream_new(
         })),
         Err(message) => {
             // SAFETY: The caller vouches for the room.
-            unsafe { say(error, room, &message) };
+            unsafe { write_text(error, room, &message) };
             ptr::null_mut()
         }
     }

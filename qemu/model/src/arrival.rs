@@ -9,7 +9,7 @@
 //! what its connection expects. One that is not changes a counter, and nothing else.
 
 use crate::datapath::DataPath;
-use crate::faults::Way;
+use crate::faults::Direction;
 use crate::frames::Frame;
 use crate::frames::FRAME_BYTES;
 use crate::function::Function;
@@ -66,7 +66,7 @@ impl<H: Host> Function<H> {
         }
         if data.core.faults.are_set() {
             let dest = Number::from_raw(datagram.dest().unwrap_or(0));
-            data.pass_with_faults(Way::In, dest, frame, DataPath::arrive);
+            data.pass_with_faults(Direction::In, dest, frame, DataPath::arrive);
         } else {
             data.arrive(frame);
         }
@@ -114,10 +114,10 @@ impl<H: Host> DataPath<H> {
 
     /// Passes the frames on that rules of faults hold until now.
     pub(crate) fn frames_due(&mut self, now: u64) {
-        while let Some((way, frame)) = self.frames.next_due(now) {
-            match way {
-                Way::In => self.arrive(&frame),
-                Way::Out => self.send_frame_now(&frame),
+        while let Some((direction, frame)) = self.frames.next_due(now) {
+            match direction {
+                Direction::In => self.arrive(&frame),
+                Direction::Out => self.send_frame_now(&frame),
             }
         }
         self.core.timers.frames = self.frames.due();
@@ -126,10 +126,10 @@ impl<H: Host> DataPath<H> {
     /// Passes all frames on that rules of faults hold.
     pub(crate) fn release_frames(&mut self) {
         self.frames_due(u64::MAX);
-        if let Some(frame) = self.frames.hold_behind(Way::In, None) {
+        if let Some(frame) = self.frames.hold_behind(Direction::In, None) {
             self.arrive(&frame);
         }
-        if let Some(frame) = self.frames.hold_behind(Way::Out, None) {
+        if let Some(frame) = self.frames.hold_behind(Direction::Out, None) {
             self.send_frame_now(&frame);
         }
     }

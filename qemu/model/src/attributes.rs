@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The attributes of queue pairs, as CREATE and MODIFY set them.
 
+use crate::path::AddressVector;
 use crate::path::Gid;
 use crate::path::Path;
-use crate::path::Way;
 use crate::tries::Step;
 use crate::tries::NO_LIMIT;
 use qpair_abi::command::qp_flags;
@@ -23,7 +23,7 @@ pub(crate) struct Attributes {
     pub(crate) srq: Number,
     pub(crate) path: Path,
     /// How frames reach its peer, if that is at another port.
-    pub(crate) way: Option<Way>,
+    pub(crate) av: Option<AddressVector>,
     pub(crate) q_key: u32,
     pub(crate) access: u8,
     pub(crate) retry: u8,
@@ -47,7 +47,7 @@ impl Attributes {
             recv_cq: context.recv_cq,
             srq: context.srq,
             path: Path::None,
-            way: None,
+            av: None,
             q_key: context.q_key,
             access: context.access,
             retry: context.retry,

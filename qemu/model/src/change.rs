@@ -373,18 +373,18 @@ impl<H: Host> Function<H> {
         }
         let gid = [context.gid, context.gid_high];
         let path = self.data.port.path(gid, context.peer);
-        let mut way = found.way.filter(|_| !wants(qp_mask::PEER));
+        let mut av = found.av.filter(|_| !wants(qp_mask::PEER));
         if wants(qp_mask::PATH) {
-            let set = self.data.port.way(gid, &context);
+            let set = self.data.port.address_vector(gid, &context);
             let set = set.filter(|_| wants(qp_mask::PEER));
-            way = Some(set.ok_or(AdminError::Attribute)?);
+            av = Some(set.ok_or(AdminError::Attribute)?);
         }
-        if let Some(set) = way.filter(|_| wants(qp_mask::SQ_PSN)) {
-            way = Some(set.with_sq(&context).ok_or(AdminError::Attribute)?);
+        if let Some(set) = av.filter(|_| wants(qp_mask::SQ_PSN)) {
+            av = Some(set.with_sq(&context).ok_or(AdminError::Attribute)?);
         }
         let found = self.data.qps.get_mut(qp).ok_or(AdminError::Number)?;
         let attributes = &mut found.attributes;
-        attributes.way = way;
+        attributes.av = av;
         if wants(qp_mask::PEER) {
             attributes.path = path;
         }

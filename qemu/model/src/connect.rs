@@ -23,23 +23,23 @@ impl<H: Host> DataPath<H> {
             return;
         };
         let begun = found.sq.window.head();
-        let link = match (found.path, found.way) {
-            (Path::There(to), Some(way)) => {
-                let from = self.port.gids.get(usize::from(way.source));
+        let link = match (found.path, found.av) {
+            (Path::There(to), Some(av)) => {
+                let from = self.port.gids.get(usize::from(av.source));
                 let route = Route {
                     from_mac,
-                    to_mac: way.mac,
+                    to_mac: av.mac,
                     from: bytes_of(from.copied().unwrap_or_default()),
                     to: bytes_of(to.gid),
                     source_port: source_port(qp),
-                    hops: if way.hops == 0 { HOPS } else { way.hops },
-                    class: way.class,
-                    flow: way.flow,
+                    hops: if av.hops == 0 { HOPS } else { av.hops },
+                    class: av.class,
+                    flow: av.flow,
                 };
-                let limits = limits(&found.attributes, way.reads);
+                let limits = limits(&found.attributes, av.reads);
                 Some(Box::new(match found.service {
-                    service::UC => Link::unreliable(route, to.qp.raw(), &way, begun),
-                    _ => Link::reliable(route, to.qp.raw(), &way, limits, begun),
+                    service::UC => Link::unreliable(route, to.qp.raw(), &av, begun),
+                    _ => Link::reliable(route, to.qp.raw(), &av, limits, begun),
                 }))
             }
             _ => None,
@@ -52,8 +52,8 @@ impl<H: Host> DataPath<H> {
         let Some(found) = self.qps.get_mut(qp) else {
             return;
         };
-        if let Some((link, way)) = found.link.as_mut().zip(found.attributes.way) {
-            link.starts(&way, limits(&found.attributes, way.reads));
+        if let Some((link, av)) = found.link.as_mut().zip(found.attributes.av) {
+            link.starts(&av, limits(&found.attributes, av.reads));
         }
     }
 
@@ -63,8 +63,8 @@ impl<H: Host> DataPath<H> {
         let Some(found) = self.qps.get_mut(qp) else {
             return;
         };
-        if let Some((link, way)) = found.link.as_mut().zip(found.attributes.way) {
-            link.set_limits(now, limits(&found.attributes, way.reads));
+        if let Some((link, av)) = found.link.as_mut().zip(found.attributes.av) {
+            link.set_limits(now, limits(&found.attributes, av.reads));
         }
     }
 }

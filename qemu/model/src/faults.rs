@@ -106,11 +106,11 @@ const ON_WIRE: &[(&str, OnWire)] = &[
     ("reorder", OnWire::Reorder),
 ];
 
-const WAYS: &[(&str, Way)] = &[("in", Way::In), ("out", Way::Out)];
+const DIRECTIONS: &[(&str, Direction)] = &[("in", Direction::In), ("out", Direction::Out)];
 
 /// Whether a frame comes or goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     In,
     Out,
 }
@@ -212,7 +212,7 @@ struct Rule {
     does: Does,
     qp: Option<u32>,
     opcode: Option<u8>,
-    way: Option<Way>,
+    direction: Option<Direction>,
     when: When,
     /// Most faults of this rule.
     times: u64,
@@ -251,11 +251,11 @@ impl Rule {
     }
 
     /// What it does to a frame for this queue pair, if the frame is an occasion of it.
-    fn on_wire(&self, way: Way, dest: Number) -> Option<OnWire> {
+    fn on_wire(&self, direction: Direction, dest: Number) -> Option<OnWire> {
         let Does::ToFrames(action) = self.does else {
             return None;
         };
-        let matches = self.way.is_none_or(|only| only == way) && self.names(dest);
+        let matches = self.direction.is_none_or(|only| only == direction) && self.names(dest);
         matches.then_some(action)
     }
 
@@ -371,10 +371,14 @@ impl Faults {
 
     /// The fault of a frame for this queue pair: the rule, and what it does. A number for each frame
     /// comes with it, of which the seed decides.
-    pub(crate) fn meets_frame(&mut self, way: Way, dest: Number) -> Option<(usize, OnWire, u64)> {
+    pub(crate) fn meets_frame(
+        &mut self,
+        direction: Direction,
+        dest: Number,
+    ) -> Option<(usize, OnWire, u64)> {
         let mut found = None;
         for (place, rule) in self.rules.iter_mut().enumerate() {
-            let Some(action) = rule.on_wire(way, dest) else {
+            let Some(action) = rule.on_wire(direction, dest) else {
                 continue;
             };
             if rule.meets(place, self.seed) && found.is_none() {
@@ -399,7 +403,7 @@ struct Draft {
     does: Option<Does>,
     qp: Option<u32>,
     opcode: Option<u8>,
-    way: Option<Way>,
+    direction: Option<Direction>,
     when: Option<When>,
     times: Option<u64>,
 }
@@ -419,7 +423,7 @@ impl Draft {
         };
         match (does, self.opcode) {
             (Does::ToFrames(_), None) => {}
-            (Does::ToRequests(action), opcode) if self.way.is_none() => {
+            (Does::ToRequests(action), opcode) if self.direction.is_none() => {
                 if opcode == Some(opcode::RECV) {
                     let Some(of_receives) = action.of_receives() else {
                         return whole("opcode=recv goes with fail= and overrun alone");
@@ -433,7 +437,7 @@ impl Draft {
             does,
             qp: self.qp,
             opcode: self.opcode,
-            way: self.way,
+            direction: self.direction,
             when: self.when.unwrap_or(When::Every(1)),
             times: self.times.unwrap_or(u64::MAX),
             occasions: 0,
@@ -471,7 +475,10 @@ impl Draft {
                 };
                 once(&mut self.does, Does::ToFrames(on_wire))
             }
-            "dir" => once(&mut self.way, named("a direction", WAYS, value)?),
+            "dir" => once(
+                &mut self.direction,
+                named("a direction", DIRECTIONS, value)?,
+            ),
             "qp" => {
                 let qp = ranged(value, 1, u64::from(u32::MAX >> 8))?;
                 once(&mut self.qp, qp as u32)

@@ -56,9 +56,9 @@ pub(crate) fn kind(message: &Message) -> Kind {
     }
 }
 
-/// Whether a request begins when nothing else is in flight: what is sent again needs the key that it
-/// ends.
-fn is_last(wqe: &SendWqe) -> bool {
+/// Whether a request begins only when no other is in flight: a request that is sent again needs the
+/// key that this one ends.
+fn needs_idle(wqe: &SendWqe) -> bool {
     matches!(wqe.opcode, opcode::LOCAL_INV | opcode::BIND)
 }
 
@@ -143,7 +143,7 @@ impl<H: Host> DataPath<H> {
             return None;
         }
         let wqe = decode(&words);
-        if is_last(&wqe) && !link.flying.is_empty() {
+        if needs_idle(&wqe) && !link.flying.is_empty() {
             link.is_blocked = true;
             return None;
         }

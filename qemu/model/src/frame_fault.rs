@@ -3,8 +3,8 @@
 //! that comes, and before the machine has one that goes.
 
 use crate::datapath::DataPath;
+use crate::faults::Direction;
 use crate::faults::OnWire;
-use crate::faults::Way;
 use crate::frames::Frame;
 use crate::host::Host;
 use crate::host::Trace;
@@ -30,12 +30,12 @@ impl<H: Host> DataPath<H> {
     #[cold]
     pub(crate) fn pass_with_faults(
         &mut self,
-        way: Way,
+        direction: Direction,
         dest: Number,
         frame: &[u8],
         pass: fn(&mut Self, &[u8]),
     ) {
-        let fault = self.core.faults.meets_frame(way, dest);
+        let fault = self.core.faults.meets_frame(direction, dest);
         if let Some((place, ..)) = fault {
             self.core.bus.host.trace(Trace::Fault {
                 rule: place as u32 + 1,
@@ -53,7 +53,7 @@ impl<H: Host> DataPath<H> {
             }
             Some((OnWire::Corrupt, random)) => pass(self, &corrupted(frame, random)),
             Some((OnWire::Reorder, _)) => {
-                let before = self.frames.hold_behind(way, Some(Frame::from(frame)));
+                let before = self.frames.hold_behind(direction, Some(Frame::from(frame)));
                 if let Some(before) = before {
                     pass(self, &before);
                 }
@@ -61,14 +61,14 @@ impl<H: Host> DataPath<H> {
             }
             Some((OnWire::Delay(nanos), _)) => {
                 let due = self.core.bus.host.now().saturating_add(nanos);
-                if !self.frames.hold_until(due, way, Frame::from(frame)) {
+                if !self.frames.hold_until(due, direction, Frame::from(frame)) {
                     pass(self, frame);
                 }
                 self.core.timers.frames = self.frames.due();
                 self.core.set_timer();
             }
         }
-        if let Some(behind) = self.frames.hold_behind(way, None) {
+        if let Some(behind) = self.frames.hold_behind(direction, None) {
             pass(self, &behind);
         }
     }

@@ -6,7 +6,7 @@
 //! page. Frames for which there is no room are dropped, as on any network.
 
 use crate::config::Config;
-use crate::faults::Way;
+use crate::faults::Direction;
 use crate::fifo::Ends;
 use crate::fifo::Links;
 use qpair_roce::frame::AROUND;
@@ -38,8 +38,8 @@ pub(crate) struct Frames {
     pub(crate) buffer: Vec<u8>,
     /// The number of the next datagram.
     psn: Psn,
-    /// Those that a fault delays, by time and order: which way they go.
-    late: BTreeMap<(u64, u64), (Way, Frame)>,
+    /// Those that a fault delays, by time and order: the direction of each.
+    late: BTreeMap<(u64, u64), (Direction, Frame)>,
     order: u64,
     /// Those that come after the next one that comes, and that goes.
     behind: [Option<Frame>; 2],
@@ -124,21 +124,25 @@ impl Frames {
     }
 
     /// Holds a frame until the next one has passed; returns the one that was held.
-    pub(crate) fn hold_behind(&mut self, way: Way, frame: Option<Frame>) -> Option<Frame> {
+    pub(crate) fn hold_behind(
+        &mut self,
+        direction: Direction,
+        frame: Option<Frame>,
+    ) -> Option<Frame> {
         let [inward, outward] = &mut self.behind;
-        let place = match way {
-            Way::In => inward,
-            Way::Out => outward,
+        let place = match direction {
+            Direction::In => inward,
+            Direction::Out => outward,
         };
         core::mem::replace(place, frame)
     }
 
     /// Holds a frame until this time: false if too many are held.
-    pub(crate) fn hold_until(&mut self, due: u64, way: Way, frame: Frame) -> bool {
+    pub(crate) fn hold_until(&mut self, due: u64, direction: Direction, frame: Frame) -> bool {
         let has_room = self.late.len() < WAITING;
         if has_room {
             self.order += 1;
-            self.late.insert((due, self.order), (way, frame));
+            self.late.insert((due, self.order), (direction, frame));
         }
         has_room
     }
@@ -150,7 +154,7 @@ impl Frames {
     }
 
     /// Takes a frame that is due by now.
-    pub(crate) fn next_due(&mut self, now: u64) -> Option<(Way, Frame)> {
+    pub(crate) fn next_due(&mut self, now: u64) -> Option<(Direction, Frame)> {
         if self.due() > now {
             return None;
         }

@@ -7,7 +7,7 @@
 use crate::attributes::Attributes;
 use crate::message::Message;
 use crate::message::WqeWords;
-use crate::path::Way;
+use crate::path::AddressVector;
 use crate::timer;
 use crate::tries::NO_LIMIT;
 use qpair_abi::command::READS;
@@ -97,21 +97,21 @@ impl Link {
     pub(crate) fn reliable(
         route: Route,
         dest: u32,
-        way: &Way,
+        av: &AddressVector,
         limits: Limits,
         begun: Index,
     ) -> Self {
-        let sender = Sender::new(way.mtu, limits, Psn::new(way.sq_psn));
-        let receiver = Receiver::new(way.mtu, way.peer_reads, Psn::new(way.rq_psn));
+        let sender = Sender::new(av.mtu, limits, Psn::new(av.sq_psn));
+        let receiver = Receiver::new(av.mtu, av.peer_reads, Psn::new(av.rq_psn));
         let both = Reliable { sender, receiver };
         Self::new(route, dest, Transport::Rc(Box::new(both)), begun)
     }
 
     /// An unreliable one.
-    pub(crate) fn unreliable(route: Route, dest: u32, way: &Way, begun: Index) -> Self {
+    pub(crate) fn unreliable(route: Route, dest: u32, av: &AddressVector, begun: Index) -> Self {
         let both = Unreliable {
-            sender: unreliable::Sender::new(way.mtu, Psn::new(way.sq_psn)),
-            receiver: unreliable::Receiver::new(way.mtu, Psn::new(way.rq_psn)),
+            sender: unreliable::Sender::new(av.mtu, Psn::new(av.sq_psn)),
+            receiver: unreliable::Receiver::new(av.mtu, Psn::new(av.rq_psn)),
         };
         Self::new(route, dest, Transport::Uc(both), begun)
     }
@@ -131,12 +131,12 @@ impl Link {
         }
     }
 
-    /// The first packet that it sends has the number of `way`. It has sent none.
-    pub(crate) fn starts(&mut self, way: &Way, limits: Limits) {
-        let first = Psn::new(way.sq_psn);
+    /// The first packet that it sends has the PSN of `av`. It has sent none.
+    pub(crate) fn starts(&mut self, av: &AddressVector, limits: Limits) {
+        let first = Psn::new(av.sq_psn);
         match &mut self.transport {
-            Transport::Rc(both) => both.sender = Sender::new(way.mtu, limits, first),
-            Transport::Uc(both) => both.sender = unreliable::Sender::new(way.mtu, first),
+            Transport::Rc(both) => both.sender = Sender::new(av.mtu, limits, first),
+            Transport::Uc(both) => both.sender = unreliable::Sender::new(av.mtu, first),
         }
     }
 

@@ -5,7 +5,7 @@
 //! request stays in the SQ, and nothing is dropped.
 
 use crate::datapath::DataPath;
-use crate::faults::Way;
+use crate::faults::Direction;
 use crate::host::Host;
 use qpair_abi::counters::Counter;
 use qpair_abi::Number;
@@ -42,7 +42,7 @@ impl<H: Host> DataPath<H> {
     }
 
     /// Wakes the senders that wait for room, if there is some.
-    pub(crate) fn room_due(&mut self) {
+    pub(crate) fn wake_senders(&mut self) {
         if !self.frames.has_waiting() || self.room() == 0 {
             return;
         }
@@ -73,7 +73,7 @@ impl<H: Host> DataPath<H> {
         if let Some(frame) = frame.filter(|_| self.is_linked()) {
             if self.core.faults.are_set() {
                 let dest = Number::from_raw(headers.dest);
-                self.pass_with_faults(Way::Out, dest, frame, Self::send_frame_now);
+                self.pass_with_faults(Direction::Out, dest, frame, Self::send_frame_now);
             } else {
                 self.core.bus.count(Counter::FramesOut);
                 self.core.bus.host.transmit(frame);

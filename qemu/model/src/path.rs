@@ -28,9 +28,11 @@ pub(crate) fn gid_of(bytes: [u8; 16]) -> Gid {
     [whole as u64, (whole >> 64) as u64]
 }
 
-/// How frames reach the peer of a queue pair: what PATH and SQ_PSN set.
+/// How frames reach the peer of a queue pair, and the attributes of its connection: the fields that
+/// PATH and SQ_PSN set.
 #[derive(Clone, Copy)]
-pub(crate) struct Way {
+pub(crate) struct AddressVector {
+    /// The MAC of the next hop.
     pub(crate) mac: Mac,
     /// Where the port's table has the own GID.
     pub(crate) source: u16,
@@ -47,7 +49,7 @@ pub(crate) struct Way {
     pub(crate) sq_psn: u32,
 }
 
-impl Way {
+impl AddressVector {
     /// That of a context of PATH; `None` if a field is out of range.
     pub(crate) fn of(context: &QpContext) -> Option<Self> {
         let [a, b, c, d] = context.mac_low.to_le_bytes();
@@ -100,9 +102,9 @@ impl Way {
     }
 }
 
-/// The address of a queue pair at another port.
+/// A queue pair at another port.
 #[derive(Clone, Copy)]
-pub(crate) struct Route {
+pub(crate) struct RemoteQp {
     pub(crate) gid: Gid,
     pub(crate) qp: Number,
 }
@@ -116,7 +118,7 @@ pub(crate) enum Path {
     /// The peer is this queue pair of this function.
     Here(Number),
     /// The peer is at another port. It does not answer unless frames reach it.
-    There(Route),
+    There(RemoteQp),
 }
 
 impl Path {

@@ -7,10 +7,10 @@
 //! all in the table.
 
 use crate::path::is_ipv4;
+use crate::path::AddressVector;
 use crate::path::Gid;
 use crate::path::Path;
-use crate::path::Route;
-use crate::path::Way;
+use crate::path::RemoteQp;
 use qpair_abi::command::QpContext;
 use qpair_abi::command::GIDS;
 use qpair_abi::entry::UdWqe;
@@ -53,19 +53,19 @@ impl Port {
     pub(crate) fn path(&self, gid: Gid, qp: Number) -> Path {
         let is_here = gid == NONE || self.has(gid);
         match (is_here, qp) {
-            (false, _) => Path::There(Route { gid, qp }),
+            (false, _) => Path::There(RemoteQp { gid, qp }),
             (true, Number::ADMIN) => Path::None,
             (true, _) => Path::Here(qp),
         }
     }
 
-    /// The way of a context of PATH, to a peer with this GID. `None` if a field is out of range. Both
+    /// The address vector of a context of PATH, to a peer with this GID. `None` if a field is out of range. Both
     /// GIDs are of IPv4, or neither is.
-    pub(crate) fn way(&self, gid: Gid, context: &QpContext) -> Option<Way> {
-        let way = Way::of(context)?;
-        let from = *self.gids.get(usize::from(way.source))?;
+    pub(crate) fn address_vector(&self, gid: Gid, context: &QpContext) -> Option<AddressVector> {
+        let av = AddressVector::of(context)?;
+        let from = *self.gids.get(usize::from(av.source))?;
         let fits = gid == NONE || is_ipv4(from) == is_ipv4(gid);
-        (from != NONE && fits).then_some(way)
+        (from != NONE && fits).then_some(av)
     }
 
     /// The GID that a datagram is sent from.

@@ -130,7 +130,7 @@ impl<M: Mapping> QueuePair<M> {
     /// The context for QUERY.
     pub(crate) fn context(&self) -> QpContext {
         let (peer, [gid, gid_high]) = match self.path {
-            Path::There(route) => (route.qp, route.gid),
+            Path::There(remote) => (remote.qp, remote.gid),
             path => (path.here().unwrap_or_default(), self.gid),
         };
         QpContext {
@@ -163,21 +163,21 @@ impl<M: Mapping> QueuePair<M> {
             gid_high,
             sq: *self.sq.ring.described(),
             rq: *self.rq.ring.described(),
-            ..self.way_context()
+            ..self.av_context()
         }
     }
 
-    /// The fields of the way to its peer, for QUERY: the PSNs are the next ones.
-    fn way_context(&self) -> QpContext {
-        let Some(way) = self.way else {
+    /// The fields of its address vector, for QUERY: the PSNs are the next ones.
+    fn av_context(&self) -> QpContext {
+        let Some(av) = self.av else {
             return QpContext::default();
         };
         let psns = self.link.as_deref().map(Link::next_psns);
-        let (sq_psn, rq_psn) = psns.unwrap_or((way.sq_psn, way.rq_psn));
+        let (sq_psn, rq_psn) = psns.unwrap_or((av.sq_psn, av.rq_psn));
         QpContext {
             sq_psn,
             rq_psn,
-            ..way.context()
+            ..av.context()
         }
     }
 
@@ -259,7 +259,7 @@ impl<M: Mapping> QueuePair<M> {
         self.last_due = false;
         self.drain_asked = false;
         self.attributes.path = Path::None;
-        self.attributes.way = None;
+        self.attributes.av = None;
     }
 
     /// Fetches the next blocks of the SQ, at most `most`, into `blocks`: how many. `None` if they

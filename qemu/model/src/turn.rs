@@ -50,7 +50,7 @@ impl<H: Host> Function<H> {
         data.core.delayed_due(now);
         data.qps.retries_due(&mut data.core, now);
         data.holds_due(now);
-        data.room_due();
+        data.wake_senders();
         if data.core.timers.frames <= now {
             data.frames_due(now);
         }

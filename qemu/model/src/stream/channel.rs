@@ -78,7 +78,7 @@ impl Ring {
         Ok(found)
     }
 
-    /// Completes it; whether software was told.
+    /// Completes it; whether that was reported.
     fn complete<H: Host>(
         &mut self,
         bus: &mut Bus<H>,
@@ -86,12 +86,12 @@ impl Ring {
         found: &Descriptor,
         moved: &Moved,
     ) -> Result<bool, Cause> {
-        let told = match self {
+        let reported = match self {
             Self::Chain(chain) => chain.complete(bus, found, moved)?,
             Self::Headtail(ring) => ring.complete(bus, side, found, moved)?,
         };
-        bus.add(Counter::Completions, told.into());
-        Ok(told)
+        bus.add(Counter::Completions, reported.into());
+        Ok(reported)
     }
 }
 
@@ -204,7 +204,7 @@ impl Channel {
         self.running && wants && self.ring.has_descriptor()
     }
 
-    /// Moves the bytes of one descriptor. Returns whether software was told of it.
+    /// Moves the bytes of one descriptor. Returns whether its completion was reported.
     pub(crate) fn step<H: Host>(&mut self, bus: &mut Bus<H>) -> Result<bool, Cause> {
         match self.side {
             Side::Transmit => self.gather(bus),
@@ -248,13 +248,13 @@ impl Channel {
             user: frame.user.filter(|_| end),
         };
         bus.write(found.addr, part).map_err(|_| Cause::Data)?;
-        let told = self.ring.complete(bus, self.side, &found, &moved)?;
+        let reported = self.ring.complete(bus, self.side, &found, &moved)?;
         frame.written = frame.written.saturating_add(count);
         if end {
             bus.count(Counter::Frames);
             bus.add(Counter::FrameBytes, frame.bytes.len() as u64);
             frame.clear();
         }
-        Ok(told)
+        Ok(reported)
     }
 }
