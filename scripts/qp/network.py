@@ -2,7 +2,8 @@
 """The network of two guests: a network device in each, and a socket between them.
 
 The socket is an abstract one, which ends with the guests. Side a listens, and b connects to it, in
-whichever order they start.
+whichever order they start. With a third station (qp/intruder.py) each connects to a socket of its own,
+where the station listens.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ MODULES = ["virtio_net", "sch_netem"]
 
 @dataclasses.dataclass
 class Wire:
-    """A side of the network, as --wire has it: SIDE[,rxe][,net=NAME][,mtu=N][,loss=N][,pcap=FILE]."""
+    """A side of the network, as --wire has it: SIDE[,rxe][,net=NAME][,mtu=N][,loss=N][,pcap=FILE][,third]."""
 
     side: str
     kind: str = QPAIR
@@ -31,6 +32,7 @@ class Wire:
     mtu: int = 1500
     loss: int = 0
     pcap: pathlib.Path | None = None
+    third: bool = False
 
     @classmethod
     def parse(cls, text):
@@ -41,6 +43,8 @@ class Wire:
             key, _, value = word.partition("=")
             if word == RXE:
                 wire.kind = RXE
+            elif word == "third":
+                wire.third = True
             elif key == "net" and value:
                 wire.net = value
             elif key in ("mtu", "loss") and value.isdigit():
@@ -48,13 +52,14 @@ class Wire:
             elif key == "pcap" and value:
                 wire.pcap = pathlib.Path(value).resolve()
             else:
-                raise base.Fail(f"--wire {text}: {word}", "SIDE[,rxe][,net=NAME][,mtu=N][,loss=N][,pcap=FILE]")
+                raise base.Fail(f"--wire {text}: {word}", "SIDE[,rxe][,net=NAME][,mtu=N][,loss=N][,pcap=FILE][,third]")
         return wire
 
     def words(self):
         """As an option of scripts/guest."""
         parts = [self.side, *([RXE] if self.kind == RXE else []), f"mtu={self.mtu}", f"loss={self.loss}"]
         parts += [f"net={self.net}"] if self.net else []
+        parts += ["third"] if self.third else []
         return ["--wire", ",".join(parts + ([f"pcap={self.pcap}"] if self.pcap else []))]
 
     @property
@@ -68,6 +73,12 @@ class Wire:
     @property
     def device(self):
         return DEVICES[self.kind]
+
+    @property
+    def socket(self):
+        """Its name; with a third station it has one for each side."""
+        name = f"qpair-wire-{base.digest(str(base.TOP), self.net)}"
+        return f"{name}-{self.side}" if self.third else name
 
     @property
     def options(self):
@@ -88,9 +99,8 @@ class Wire:
 
     def add(self, machine):
         """Adds the network device to a machine."""
-        socket = f"qpair-wire-{base.digest(str(base.TOP), self.net)}"
-        role = "server=on" if self.side == "a" else "server=off,reconnect-ms=200"
-        machine.add("-netdev", f"stream,id=net0,{role},addr.type=unix,addr.path={socket},addr.abstract=on")
+        role = "server=on" if self.side == "a" and not self.third else "server=off,reconnect-ms=200"
+        machine.add("-netdev", f"stream,id=net0,{role},addr.type=unix,addr.path={self.socket},addr.abstract=on")
         machine.add("-device", f"virtio-net-pci,netdev=net0,mac={self.mac},host_mtu={self.mtu},romfile=")
         if self.pcap:
             machine.add("-object", f"filter-dump,id=dump0,netdev=net0,file={self.pcap}")

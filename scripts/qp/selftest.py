@@ -486,7 +486,8 @@ class Ends(unittest.TestCase):
         program = "import sys; from qp import base; base.LOGS = base.pathlib.Path(sys.argv[2]); base.main(lambda _: base.step('step', ['sh', '-c', sys.argv[1], base.LOGS / 'pids']))"
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             with self.subTest(number), tempfile.TemporaryDirectory() as folder:
-                words = [sys.executable, "-c", program, self.FAMILY, folder]
+                # In the background of a shell without job control SIGINT is ignored.
+                words = ["env", "--default-signal=INT", sys.executable, "-c", program, self.FAMILY, folder]
                 process = subprocess.Popen(words, stderr=subprocess.DEVNULL)
                 pids = self.pids(pathlib.Path(folder) / "pids")
                 process.send_signal(number)

@@ -2,10 +2,12 @@
 """Tests of two guests on one network, without guests."""
 
 import queue
+import random
+import re
 import unittest
 import unittest.mock
 
-from qp import base, network, wire, wire_suite
+from qp import base, frames, intruder, network, wire, wire_suite
 
 
 class Side:
@@ -24,7 +26,7 @@ class Side:
 
 class Wires(unittest.TestCase):
     def test_an_option_is_its_words(self):
-        for text in ("a", "b,rxe", "a,net=x,mtu=4200", "b,rxe,loss=10,pcap=/tmp/file"):
+        for text in ("a", "b,rxe", "a,net=x,mtu=4200", "b,rxe,loss=10,pcap=/tmp/file", "b,net=x,third"):
             side = network.Wire.parse(text)
             self.assertEqual(network.Wire.parse(side.words()[1]), side)
         self.assertEqual(network.Wire.parse("b,rxe").device, "rxe0")
@@ -65,3 +67,37 @@ class Wires(unittest.TestCase):
             self.assertTrue(list(wire_suite.cases(found, name, True)))
             for kind in one["kinds"]:
                 self.assertIn(kind, network.KINDS)
+
+
+class Frames(unittest.TestCase):
+    """With the frames of soft-RoCE and of scapy that the transport is tested with."""
+
+    def setUp(self):
+        text = (base.TOP / "proofs/roce/tests/frames.txt").read_text()
+        self.frames = [bytes.fromhex(hexadecimal) for hexadecimal in re.findall(r":\n((?:[0-9a-f]+\n)+)", text)]
+
+    def test_an_icrc_is_that_of_the_frame(self):
+        self.assertGreater(len(self.frames), 5)
+        for frame in self.frames:
+            ip, at = frames.packet(frame)
+            self.assertEqual(frames.icrc(ip, at), ip[-4:])
+            self.assertNotEqual(frames.icrc(intruder.put(ip, at + 9, b"\xee"), at), ip[-4:])
+            # A router changes the TTL, or the hop limit.
+            self.assertEqual(frames.icrc(intruder.put(ip, 7 if at == 40 else 8, b"\1"), at), ip[-4:])
+        self.assertEqual({frames.packet(frame)[1] for frame in self.frames}, {20, 40})
+
+    def test_a_forged_frame_has_its_checksums(self):
+        chance, seen = random.Random(1), set()
+        for frame in self.frames * 200:
+            name, other = intruder.forged(chance, frame)
+            seen.add(name)
+            self.assertNotEqual(frame.hex(), other.hex(), name)
+            # A fragment of IPv6 has no UDP header there.
+            if (found := frames.packet(other)) is None:
+                self.assertEqual(name, "fragment")
+                continue
+            ip, at = found
+            if len(ip) >= at + 24:
+                self.assertEqual(frames.icrc(ip, at) == ip[-4:], name != "icrc", name)
+            self.assertEqual(intruder.sealed(ip, at)[:at], ip[:at], name)
+        self.assertEqual(seen, {"icrc", *(forgery.__name__ for forgery in intruder.ALL)})

@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 
-from qp import base, guest as runner, network
+from qp import base, guest as runner, intruder, network
 
 # Seconds that a guest has to boot, that a client is not started after its server, and in which one
 # that fails may have been refused.
@@ -127,10 +127,13 @@ def connected(wires, options, log_of):
                 raise base.Fail(f"guest {side.wire.side}: {runner.WHY.get(status, f'status {status}')}", f"see {log_of(side.wire.side)}")
 
 
-def wires(kinds, net, loss=0, mtu=1500, pcap=None):
+def wires(kinds, net, loss=0, mtu=1500, pcap=None, third=False):
     """The sides of a network, of these kinds."""
     base.known("kind", kinds, network.KINDS)
-    return [network.Wire(side, kind, net, mtu, loss, pcap if side == "a" else None) for side, kind in zip(network.SIDES, kinds, strict=True)]
+    return [
+        network.Wire(side, kind, net, mtu, loss, pcap if side == "a" else None, third)
+        for side, kind in zip(network.SIDES, kinds, strict=True)
+    ]
 
 
 def parse(argv):
@@ -147,6 +150,7 @@ def parse(argv):
     add("--loss", type=int, default=0, metavar="N", help="of 1000 frames that each guest sends, N are lost")
     add("--mtu", type=int, default=1500, metavar="BYTES", help="the MTU of the network devices (1500)")
     add("--pcap", metavar="FILE", help="store the frames that guest a sends and receives")
+    add("--forge", type=int, metavar="SEED", help="a third station forges frames from those that it hears (scripts/qp/intruder.py)")
     add("--timeout", type=runner.positive, default=120, metavar="S", help="timeout of each command in seconds (120)")
     add("--guest", action="append", default=[], metavar="WORD", help="a word of the command line of each scripts/guest")
     add("command", help="the command of guest a")
@@ -165,8 +169,8 @@ def run(argv):
     base.LOGS.mkdir(parents=True, exist_ok=True)
     limit = BOOT + 2 * args.timeout
     options = ["--timeout", limit, *args.guest]
-    both = wires(kinds, f"{os.getpid()}", args.loss, args.mtu, args.pcap)
-    with connected(both, options, lambda side: base.LOGS / f"wire-{side}") as wire:
+    both = wires(kinds, f"{os.getpid()}", args.loss, args.mtu, args.pcap, args.forge is not None)
+    with intruder.between(both, args.forge), connected(both, options, lambda side: base.LOGS / f"wire-{side}") as wire:
         (served, said), (status, text) = wire.run(0, 1, (args.command, client), args.timeout)
     sys.stderr.write(said)
     sys.stdout.write(text)

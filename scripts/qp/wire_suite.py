@@ -8,7 +8,7 @@ import fnmatch
 import os
 import tomllib
 
-from qp import base, jobs, ktap, network, wire
+from qp import base, frames, intruder, jobs, ktap, network, wire
 
 TABLE = base.TOP / "provider/wire.toml"
 
@@ -33,7 +33,7 @@ def cases(found, name, brief):
     sides = range(len(network.SIDES)) if len(set(one["kinds"])) > 1 else [0]
     for program in found["program"]:
         server = program["server"]
-        if brief and program.get("all"):
+        if (brief and program.get("all")) or (one.get("loss") and program.get("lossless")):
             continue
         if any(fnmatch.fnmatchcase(server, pattern) for pattern in one.get("programs", ["*"])):
             words = [word for word in server.split() if "{" not in word and word not in ("-d", "-F", "-p", "-x", "-a", "-b")]
@@ -45,10 +45,16 @@ def run(name, brief, slower):
     """Runs the programs of a network."""
     found, count = table(), ktap.Count()
     one = found["network"][name]
-    both = wire.wires(one["kinds"], f"{name}-{os.getpid()}", one.get("loss", 0), one.get("mtu", 1500))
-    options = ["--timeout", TIMEOUT * slower, *one.get("options", [])]
     log = jobs.log_of(f"wire-{name}")
-    with open(log, "w") as out, wire.connected(both, options, lambda side: jobs.log_of(f"wire-{name}.{side}")) as guests:
+    pcap = log.with_suffix(".pcap") if one.get("judged") else None
+    forge = one.get("forge")
+    both = wire.wires(one["kinds"], f"{name}-{os.getpid()}", one.get("loss", 0), one.get("mtu", 1500), pcap, forge is not None)
+    options = ["--timeout", TIMEOUT * slower, *one.get("options", [])]
+    with (
+        open(log, "w") as out,
+        intruder.between(both, forge) as station,
+        wire.connected(both, options, lambda side: jobs.log_of(f"wire-{name}.{side}")) as guests,
+    ):
         for case, server, client, side in cases(found, name, brief):
             served, ended = guests.run(side, 1 - side, (server, client), LIMIT * slower)
             print(f"== {case}: server {served[0]}, client {ended[0]}\n{served[1]}--\n{ended[1]}", file=out, flush=True)
@@ -56,4 +62,23 @@ def run(name, brief, slower):
                 count.fail(case)
             else:
                 count.passed += 1
+    if pcap:
+        judged(pcap, log, count)
+    if station:
+        missed = {forgery.__name__ for forgery in intruder.ALL} - set(station.sent)
+        count.passed += not missed
+        for forgery in missed:
+            count.fail(f"no frame with another {forgery}")
     return count
+
+
+def judged(pcap, log, count):
+    """Adds the test of a network's frames, whose capture is kept if it fails."""
+    opcodes, refused = frames.judge(pcap)
+    with open(log, "a") as out:
+        print(f"== frames: {dict(opcodes)}", *refused[:20], sep="\n", file=out)
+    if refused or not opcodes:
+        count.fail("frames")
+    else:
+        count.passed += 1
+        pcap.unlink()
