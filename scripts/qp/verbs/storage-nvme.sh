@@ -32,9 +32,16 @@ is_connected() { [ -b $io ] && [ "$(state)" = live ]; }
 is_settled() { case $(state) in live | gone) ;; *) false ;; esac; }
 
 start() {
-	load brd "nvmet_rdma${srq:+ use_srq=1}" nvme_rdma
-	mount_configfs
-	export_disk
+	case $side in
+	initiator) copy='' ;;
+	*)
+		load brd "nvmet_rdma${srq:+ use_srq=1}"
+		mount_configfs
+		export_disk
+		;;
+	esac
+	[ $side != target ] || return 0
+	load nvme_rdma
 	connect || fail "does not connect"
 	expect "no disk" is_connected
 	[ -z "$srq" ] || objects | grep -q ' srq [1-9]' || fail "the target has no SRQ"
