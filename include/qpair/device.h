@@ -634,6 +634,8 @@ struct qpair_hw_eqe {
 #define QPAIR_HW_CQE_SOLICITED			(1 << 2)
 /* The receive begins with a GRH (UD). */
 #define QPAIR_HW_CQE_GRH			(1 << 3)
+/* The GRH is a header of IPv4, in its last 20 bytes (UD). */
+#define QPAIR_HW_CQE_IPV4			(1 << 4)
 /*
  * imm is the key of the memory window or FRMR that the sender has invalidated.
  */

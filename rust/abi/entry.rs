@@ -471,6 +471,8 @@ pub mod cqe_flags {
     pub const SOLICITED: u8 = 1 << 2;
     /// The receive begins with a GRH (UD).
     pub const GRH: u8 = 1 << 3;
+    /// The GRH is a header of IPv4, in its last 20 bytes (UD).
+    pub const IPV4: u8 = 1 << 4;
     /// `imm` is the key of the memory window or FRMR that the sender has invalidated.
     pub const INV: u8 = 1 << 6;
 }

@@ -377,7 +377,7 @@ impl<H: Host> DataPath<H> {
             self.fail_receive(dest, Status::LocalProtection, detail);
             return false;
         }
-        self.complete_datagram(dest, source, piece, packet.len() as u32);
+        self.complete_datagram(dest, source, piece, packet);
         true
     }
 
@@ -505,16 +505,22 @@ impl<H: Host> DataPath<H> {
     }
 
     /// Completes the receive that a datagram has filled.
-    fn complete_datagram(&mut self, dest: Number, source: Number, piece: &Piece, bytes: u32) {
+    fn complete_datagram(&mut self, dest: Number, source: Number, piece: &Piece, packet: &[u8]) {
         let Some(found) = self.qps.get_mut(dest) else {
             return;
         };
         let cq = found.recv_cq;
+        let bytes = packet.len() as u32;
         let piece = Piece { bytes, ..*piece };
+        // A header of IPv6 begins with its version.
+        let header = match packet.first() {
+            Some(0) => cqe_flags::GRH | cqe_flags::IPV4,
+            _ => cqe_flags::GRH,
+        };
         if let Some(cqe) = found.received(&piece) {
             let cqe = Cqe {
                 src: source.raw(),
-                flags: cqe.flags | cqe_flags::GRH,
+                flags: cqe.flags | header,
                 ..cqe
             };
             self.complete(cq, &cqe, cqe.flags & cqe_flags::SOLICITED != 0);

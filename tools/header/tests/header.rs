@@ -66,7 +66,7 @@ fn values() -> BTreeMap<String, u64> {
         }
         "FLUSH_": entry::flush { GLOBAL PERSISTENT }
         "SEND_": entry::send_flags { SIGNALED SOLICITED FENCE INLINE }
-        "CQE_": entry::cqe_flags { RECV IMM SOLICITED GRH INV }
+        "CQE_": entry::cqe_flags { RECV IMM SOLICITED GRH IPV4 INV }
         "": command { MAX_CONTEXT_BYTES }
         "KIND_": command::kind { EQ CQ QP MR PD SRQ PAGE DEVICE MW GID FRMR }
         "VERB_": command::verb { CREATE MODIFY QUERY DESTROY ATTACH DETACH }

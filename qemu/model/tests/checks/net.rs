@@ -160,7 +160,7 @@ fn datagrams_between_machines() {
                 work::SEND_IMM => cqe_flags::IMM,
                 _ => 0,
             };
-            let all = cqe_flags::RECV | cqe_flags::GRH | cqe_flags::SOLICITED;
+            let all = cqe_flags::RECV | cqe_flags::GRH | cqe_flags::IPV4 | cqe_flags::SOLICITED;
             assert_eq!(got[0].flags, all | flags);
             let got = b.got(&lan, bytes);
             assert_eq!(&got[GRH..], &data[..]);
