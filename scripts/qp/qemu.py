@@ -22,7 +22,7 @@ import argparse
 import os
 import shutil
 
-from qp import archive, base, cache, crates
+from qp import archive, base, cache, model
 
 # Version of the recipe.
 RECIPE = 1
@@ -55,11 +55,6 @@ COPY = 0.6
 # The path at which each stage is mounted.
 PLACE = "/run/qpair-qemu"
 BINARY = "qemu-system-x86_64"
-
-# The package of the device's model, and its library.
-MODEL = "qpair-ffi"
-LIBRARY = "libqpair_ffi.a"
-PROFILE = "device"
 
 # Fixes for QEMU itself that the tests need; each file describes one.
 PATCHES = sorted((base.TOP / "qemu/patches").glob("*.patch"))
@@ -165,20 +160,13 @@ def build_own(folder, original):
         edit(folder / "source", TRACE)
 
 
-def build_model(folder):
-    """Builds the device's model; returns whether it changed."""
-    with crates.target("model") as target:
-        base.step(
-            "building the device model",
-            ["nice", "cargo", "build", "--profile", PROFILE, "--locked", "--package", MODEL, "--target-dir", target],
-            cwd=base.TOP,
-            quiet=True,
-        )
-    library = target / PROFILE / LIBRARY
-    kept = folder / "build" / LIBRARY
+def copy_model(folder):
+    """Builds the device's model; the emulator is linked again if it changed."""
+    library = model.build()
+    kept = folder / "build" / model.LIBRARY
     if kept.exists() and kept.stat().st_mtime_ns == library.stat().st_mtime_ns:
         return
-    # ninja does not know this library: remove the emulator so that it is linked again.
+    # ninja does not know this library.
     shutil.copy2(library, kept)
     (folder / "build" / BINARY).unlink(missing_ok=True)
 
@@ -193,7 +181,7 @@ def binary(plain=False):
         raise base.Fail("this checkout has no qemu/meson.build, so there is no device to build")
     folder = cache.entry(own, lambda folder: build_own(folder, original), checkout=base.TOP)
     with base.locked(folder / "lock"):
-        build_model(folder)
+        copy_model(folder)
         ninja("building QEMU with the device", folder, quiet=True)
     return folder / "build" / BINARY
 
