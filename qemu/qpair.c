@@ -453,10 +453,9 @@ static bool qpair_settle(QpairState *s, Error **errp)
     }
     context = iothread_get_aio_context(s->iothread);
     s->core_bh = aio_bh_new(context, qpair_run_apart, s);
-    s->core_timer = aio_timer_new(context, QEMU_CLOCK_VIRTUAL, SCALE_NS,
-                                  qpair_run_apart, s);
-    s->deadline_timer = aio_timer_new(context, QEMU_CLOCK_VIRTUAL, SCALE_NS,
-                                      qpair_run_apart, s);
+    s->core_timer = qpair_timer_new(context, s->core_bh, qpair_run_apart, s);
+    s->deadline_timer = qpair_timer_new(context, s->core_bh, qpair_run_apart,
+                                        s);
     return true;
 }
 

@@ -3,7 +3,8 @@
  * Declarations shared by the parts of the device in QEMU: qpair.c (threads,
  * MMIO, realize and exit), qpair_host.c (the model's callbacks),
  * qpair_interrupts.c, qpair_wire.c, qpair_properties.c; and by those of the function of
- * channels, qpair_stream.c. qpair_pci.c is of both.
+ * channels, qpair_stream.c. qpair_pci.c is of both. qpair_plugin.c loads them into an
+ * emulator that they are not linked into.
  */
 
 #ifndef QPAIR_H
@@ -13,6 +14,7 @@
 #include "qom/object.h"
 #include "system/iothread.h"
 #include "system/runstate.h"
+#include "qpair_compat.h"
 #include "qpair_ffi.h"
 
 #define TYPE_QPAIR "qpair"

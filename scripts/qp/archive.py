@@ -72,14 +72,15 @@ def download(package, version):
 
 
 def fetch_source(package, folder, part="dsc", *options):
-    """Downloads a source package of the root's own release, or a part of it; returns its path."""
+    """Downloads a source package of the root's own release (NAME or NAME=VERSION), or a part of it;
+    returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     base.step(
         f"downloading the source of {package}",
         ["apt-get", *OPTIONS, "source", "--download-only", "--only-source", *options, package],
         cwd=folder,
     )
-    found = sorted(folder.glob(f"{package}_*.{part}"), key=lambda path: path.stat().st_mtime)
+    found = sorted(folder.glob(f"{package.partition('=')[0]}_*.{part}"), key=lambda path: path.stat().st_mtime)
     if not found:
         raise base.Fail(f"apt-get downloaded no source of {package}")
     return found[-1]

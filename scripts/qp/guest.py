@@ -32,7 +32,7 @@ import tempfile
 import threading
 import time
 
-from qp import base, console as consoles, initramfs, kernel as kernels, machine as machines, network, payload, qemu, verbs
+from qp import base, console as consoles, initramfs, kernel as kernels, machine as machines, network, payload, plugin, qemu, verbs
 
 TIMED_OUT = 124
 KERNEL_REPORTED = 126
@@ -68,7 +68,7 @@ def parse(argv):
     )
     add = parser.add_argument
     add("--kernel", default="stock", metavar="stock|test|debug|PATH", help="the kernel to boot; PATH is a bzImage, with KDIR= for its module")
-    add("--qemu", type=pathlib.Path, metavar="PATH", help="another QEMU")
+    add("--qemu", type=pathlib.Path, metavar="PATH|distribution", help="another QEMU; distribution: Debian's own, unmodified, with the device as a plugin")
     add("--iommu", action="store_true", help="an Intel IOMMU in front of the devices, strict")
     add("--smp", type=positive, metavar="N", help="processors (2)")
     add("--maxcpus", type=positive, metavar="N", help="the maximum number of processors (default: those of --smp)")
@@ -115,6 +115,12 @@ def choose_kernel(args):
     if not image.is_file():
         raise base.Fail(f"--kernel {args.kernel} is neither {', '.join(kernels.NAMES)} nor a file")
     return payload.own_tree(image)
+
+
+def choose_emulator(args):
+    if args.qemu is None:
+        return qemu.binary(plain=args.devices == 0 and args.stream is None)
+    return plugin.emulator() if str(args.qemu) == qemu.DISTRIBUTION else args.qemu.resolve()
 
 
 def module_of(args, kernel):
@@ -404,7 +410,7 @@ def not_ours(run):
 def run(argv):
     args = parse(argv)
     kernel = choose_kernel(args)
-    emulator = args.qemu.resolve() if args.qemu else qemu.binary(plain=args.devices == 0 and args.stream is None)
+    emulator = choose_emulator(args)
     image = make_initramfs(args, kernel)
     # Input that one boot has read is lost for the next; and a guest whose console is silent may
     # already be in its init.

@@ -22,7 +22,7 @@ import argparse
 import os
 import shutil
 
-from qp import archive, base, cache, model
+from qp import archive, base, cache, model, plugin
 
 # Version of the recipe.
 RECIPE = 1
@@ -55,6 +55,10 @@ COPY = 0.6
 # The path at which each stage is mounted.
 PLACE = "/run/qpair-qemu"
 BINARY = "qemu-system-x86_64"
+
+# Which emulator runs: this one, or the distribution's with the device as a plugin (qp/plugin.py).
+CHOICE = "QPAIR_QEMU"
+DISTRIBUTION = "distribution"
 
 # Fixes for QEMU itself that the tests need; each file describes one.
 PATCHES = sorted((base.TOP / "qemu/patches").glob("*.patch"))
@@ -173,6 +177,8 @@ def copy_model(folder):
 
 def binary(plain=False):
     """The path of the emulator: this checkout's, or the one without the device."""
+    if os.environ.get(CHOICE) == DISTRIBUTION:
+        return plugin.emulator()
     original, own = folders()
     cache.entry(original, build_pristine)
     if plain:
@@ -193,11 +199,16 @@ def firmware(emulator):
 
 def run(argv):
     parser = argparse.ArgumentParser(
-        prog="scripts/qemu", description="Build QEMU with the device, and print its path."
+        prog="scripts/qemu", description="Build QEMU with the device, and print its path; or run it, with the words of its command line."
     )
     parser.add_argument("--plain", action="store_true", help="QEMU without the device")
+    parser.add_argument("--distribution", action="store_true", help="Debian's own QEMU, unmodified, with the device as a plugin")
+    parser.add_argument("--plugin", action="store_true", help="build the device as a plugin for that QEMU, and print its path (Documentation/install.rst)")
     args, rest = parser.parse_known_args(argv)
-    emulator = binary(args.plain)
+    if args.plugin:
+        print(plugin.build())
+        return 0
+    emulator = plugin.emulator() if args.distribution else binary(args.plain)
     if rest:
         words = [str(emulator), *(w for f in firmware(emulator) for w in ("-L", str(f))), *rest]
         os.execv(emulator, words)

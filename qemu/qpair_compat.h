@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * qpair: the differences between the emulators that the device is built for.
+ *
+ * Linked into QEMU the device uses qemu/patches. As a plugin (QPAIR_PLUGIN,
+ * qpair_plugin.c) it runs in a distribution's unmodified emulator.
+ */
+
+#ifndef QPAIR_COMPAT_H
+#define QPAIR_COMPAT_H
+
+#include "qemu/main-loop.h"
+#include "qemu/module.h"
+#include "qemu/timer.h"
+
+#ifdef QPAIR_PLUGIN
+
+/*
+ * An emulator calls the functions of type_init() and trace_init() before it
+ * loads plugins, so qemu_plugin_install() calls those of the device.
+ */
+#undef module_init
+#define module_init(function, type)                                         \
+static void __attribute__((constructor)) qpair_init_ ## function(void)      \
+{                                                                           \
+    qpair_plugin_init(function);                                            \
+}
+
+void qpair_plugin_init(void (*function)(void));
+
+/* Patch 3. Without it a bottom half of the main loop sends interrupts. */
+static inline bool bql_trylock(void)
+{
+    return false;
+}
+
+/*
+ * Patch 2. Without it the emulator takes the BQL for each doorbell. The device's
+ * own guard handles a doorbell that its DMA or its interrupt rings.
+ */
+static inline void memory_region_enable_lockless_io(MemoryRegion *mr)
+{
+    mr->disable_reentrancy_guard = true;
+}
+
+static inline void qpair_schedule(void *bh)
+{
+    qemu_bh_schedule(bh);
+}
+
+/*
+ * A timer of the context in which `bh` calls run(). The layout of an AioContext
+ * depends on how the emulator was configured, and cannot be checked: so this is
+ * a timer of the main loop, which schedules `bh`.
+ */
+static inline QEMUTimer *qpair_timer_new(AioContext *context, QEMUBH *bh,
+                                         QEMUTimerCB *run, void *opaque)
+{
+    return timer_new_ns(QEMU_CLOCK_VIRTUAL, qpair_schedule, bh);
+}
+
+#else
+
+static inline QEMUTimer *qpair_timer_new(AioContext *context, QEMUBH *bh,
+                                         QEMUTimerCB *run, void *opaque)
+{
+    return aio_timer_new(context, QEMU_CLOCK_VIRTUAL, SCALE_NS, run, opaque);
+}
+
+#endif /* QPAIR_PLUGIN */
+#endif /* QPAIR_COMPAT_H */
