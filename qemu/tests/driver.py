@@ -12,6 +12,8 @@ from machine import Function
 
 ABI = pathlib.Path(__file__).resolve().parents[2] / "rust/abi"
 QEMU = sys.argv[1:]
+PLUGIN = pathlib.Path(QEMU[0]).name == "qpair-qemu" if QEMU else False
+"""Whether the device is a plugin of an unmodified QEMU."""
 IOTHREAD = False
 """Whether the core of each device of `device` has a thread of its own."""
 

@@ -98,7 +98,9 @@ def a_reset_forgets_what_was_raised():
 
 
 def the_thread_sends_where_it_may():
-    """The core's thread sends to the interrupt controller, the main loop to other addresses."""
+    """The core's thread sends to the interrupt controller, the main loop to other addresses. Without
+    bql_trylock() (qemu/patches/0003) the main loop sends all."""
+    thread_sends = driver.IOTHREAD and not driver.PLUGIN
     with Machine(*QEMU, *device(), "--trace", "qpair_*") as m:
         f = Driver(m, 4)
         f.up()
@@ -116,13 +118,13 @@ def the_thread_sends_where_it_may():
         assert m.read(MESSAGE) == 0xCAFE
         # The thread does not send while the main loop holds the lock, so try several times.
         end = time.monotonic() + machine.TIMEOUT
-        while driver.IOTHREAD and sent(m, thread=True) < 8:
+        while thread_sends and sent(m, thread=True) < 8:
             assert time.monotonic() < end, "the thread never sends"
             one(APIC, APIC_VECTOR)
             before = sent(m, thread=True)
             one(MESSAGE, 0xCAFE)
             assert sent(m, thread=True) == before, "the thread sent to memory"
-        assert driver.IOTHREAD or not sent(m, thread=True)
+        assert thread_sends or not sent(m, thread=True)
         lapic = m.qmp("human-monitor-command", **{"command-line": "info lapic"})
         assert re.search(rf"IRR.*\b{APIC_VECTOR}\b", lapic), lapic
 

@@ -7,7 +7,7 @@ layer   what runs
 host    `cargo test` of the workspace: rules, device model, ring code
 mutants the suites of the rules, of the device and of the library, under each wrong variant, which they must catch;
         every interleaving of small instances of the event path and of flow control; the order of memory of the rings
-device  the device in QEMU, without a guest: PCI, properties, DMA, reset, unplug
+device  the device in QEMU, without a guest: PCI, properties, DMA, reset, unplug; linked into it, and as a plugin
 kunit   the module's KUnit suites, in the debug kernel
 stock   the tests of the plans on the stock kernel, without an IOMMU
 iommu   the same with one
@@ -42,7 +42,7 @@ import tomllib
 
 from qp import (
     barriers, base, crates, detectors, figures, guest as runner, jobs, kernel as kernels, ktap,
-    payload, qemu, space, verbs_suite, wire_suite,
+    payload, plugin, qemu, space, verbs_suite, wire_suite,
 )
 
 LAYERS = ("host", "mutants", "device", "kunit", "stock", "iommu", "7.3", "debug", "verbs", "wire", "figures")
@@ -103,15 +103,18 @@ def mutants(chosen, _slower):
     return count
 
 
-def device(chosen, _slower):
+def device(chosen, emulator, name, _slower):
     """Layer: the device in QEMU, driven by a program instead of a CPU; all of it, or what has one of
     the chosen names."""
-    emulator = qemu.binary()
-    log = jobs.log_of("device")
-    search = [word for folder in qemu.firmware(emulator) for word in ("-L", folder)]
-    words = ["nice", base.TOP / "qemu/tests/device.py", emulator, *search]
-    env = {**os.environ, "QPAIR_TESTS": " ".join(chosen.names)}
-    with open(log, "wb") as out, base.started(words, env=env, stdout=out, stderr=subprocess.STDOUT) as process:
+    path = emulator()
+    search = [word for folder in qemu.firmware(path) for word in ("-L", folder)]
+    return program(name, [base.TOP / "qemu/tests/device.py", path, *search], QPAIR_TESTS=" ".join(chosen.names))
+
+
+def program(name, words, **variables):
+    """Runs a program that prints TAP; returns its count."""
+    log, env = jobs.log_of(name), {**os.environ, **variables}
+    with open(log, "wb") as out, base.started(["nice", *words], env=env, stdout=out, stderr=subprocess.STDOUT) as process:
         try:
             status = process.wait(timeout=600)
         except subprocess.TimeoutExpired:
@@ -289,7 +292,11 @@ def found_jobs(layer, chosen):
     if layer == "mutants":
         return [job("all", functools.partial(mutants, chosen), cargo=True)]
     if layer == "device":
-        return [job("all", functools.partial(device, chosen))]
+        forms = {"linked": qemu.binary, "plugin": plugin.emulator}
+        return [
+            *(job(name, functools.partial(device, chosen, emulator, f"device-{name}")) for name, emulator in forms.items()),
+            *([job("loading", lambda _slower: program("device-loading", plugin.tests()))] if chosen.all else []),
+        ]
     if layer == "kunit":
         return [job("all", kunit, kernel="debug")]
     if layer == "figures":
