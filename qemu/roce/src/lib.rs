@@ -2,7 +2,7 @@
 //! RoCEv2, as far as it is neither memory nor network nor clock.
 //!
 //! [`frame`] parses and builds frames. The transport of a reliable connection is a [`Sender`] of
-//! requests and a [`Receiver`] of the peer's; [`unreliable`] has that of the other services. These
+//! requests and a [`Receiver`] of the peer's; [`unreliable`] has that of an unreliable one. These
 //! never see a byte of a message: they say which part of which request a packet carries, what a
 //! packet that came is allowed to do, what is answered, and what completes. They have no clock: the
 //! caller says what time it is, in ticks of any length, and asks for the next deadline. They allocate
@@ -35,7 +35,7 @@
 //! | [`answer`] | what answers do at the requester |
 //! | [`replies`] | answers that wait, and those that are kept |
 //! | [`receiver`] | the responder of a reliable connection |
-//! | [`unreliable`] | unreliable connections, and datagrams |
+//! | [`unreliable`] | unreliable connections |
 //!
 //! [`Sender`]: sender::Sender
 //! [`Receiver`]: receiver::Receiver

@@ -95,11 +95,6 @@ impl<const R: usize, const W: usize> Receiver<R, W> {
         self.expected
     }
 
-    /// Messages that were completed, modulo 2^24.
-    pub const fn msn(&self) -> u32 {
-        self.msn
-    }
-
     /// A packet with so many bytes of payload; `ack` says whether it asks for an acknowledgement.
     pub fn receive(
         &mut self,

@@ -9,11 +9,6 @@
 pub struct Mtu(u8);
 
 impl Mtu {
-    /// The largest that a path with room for `bytes` of payload has.
-    pub fn at_most(bytes: u32) -> Option<Self> {
-        (8..=12).rev().find(|log2| 1 << log2 <= bytes).map(Self)
-    }
-
     /// By its code of verbs: 1 is 256 bytes, 5 is 4096.
     pub fn from_code(code: u8) -> Option<Self> {
         matches!(code, 1..=5).then(|| Self(code.wrapping_add(7)))

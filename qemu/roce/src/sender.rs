@@ -144,29 +144,9 @@ impl<const N: usize> Sender<N> {
         self.at.nth >= self.window.len()
     }
 
-    /// Packets that were sent and not acknowledged.
-    pub const fn in_flight(&self) -> u32 {
-        self.sent.since(self.acked).unsigned_abs()
-    }
-
-    /// The oldest PSN that is not acknowledged.
-    pub const fn acked(&self) -> Psn {
-        self.acked
-    }
-
     /// The PSN past the newest that was sent.
     pub const fn sent(&self) -> Psn {
         self.sent
-    }
-
-    /// Packets that may be in flight now.
-    pub const fn room(&self) -> u32 {
-        self.room
-    }
-
-    /// Whether what is in flight was sent again since the last progress.
-    pub const fn repeats(&self) -> bool {
-        self.repeats
     }
 
     /// Whether it waits for a receiver that was not ready.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Unreliable connections, and datagrams: a sender that numbers packets, and a receiver that drops the
-//! rest of a message of which one is missing.
+//! Unreliable connections: a sender that numbers packets, and a receiver that drops the rest of a
+//! message of which one is missing.
 
 use crate::operation::Operation;
 use crate::psn::Psn;
@@ -9,8 +9,7 @@ use crate::segment::Partial;
 use crate::segment::Piece;
 use crate::segment::MESSAGE_BYTES;
 
-/// The sender of an unreliable connection, or of datagrams. A message is complete when its last
-/// packet is sent.
+/// The sender of an unreliable connection. A message is complete when its last packet is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sender {
     mtu: Mtu,
@@ -41,11 +40,6 @@ impl Sender {
             self.message = Some((bytes, 0));
         }
         begins
-    }
-
-    /// Begins a datagram; false if it does not fit into a packet.
-    pub fn begin_datagram(&mut self, bytes: u32) -> bool {
-        bytes <= self.mtu.bytes() && self.begin(bytes)
     }
 
     /// The next packet to send.

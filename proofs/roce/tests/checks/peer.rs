@@ -34,7 +34,7 @@ pub struct Peer {
 
 impl Peer {
     pub fn new(limits: Limits) -> Self {
-        let mtu = Mtu::at_most(256).unwrap();
+        let mtu = Mtu::from_code(1).unwrap();
         Self {
             sender: Sender::new(mtu, limits, Psn::new(0)),
             now: 0,

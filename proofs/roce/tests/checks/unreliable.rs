@@ -8,6 +8,7 @@ use qpair_roce::operation::Operation;
 use qpair_roce::psn::Psn;
 use qpair_roce::segment::Mtu;
 use qpair_roce::segment::Piece;
+use qpair_roce::segment::Position;
 use qpair_roce::unreliable::Receiver;
 use qpair_roce::unreliable::Sender;
 use std::collections::HashSet;
@@ -17,11 +18,11 @@ checks![
     without_faults_every_message_comes,
     a_lost_packet_drops_its_message,
     a_long_silence_does_not_make_deaf,
-    datagrams_are_one_packet,
+    a_message_is_abandoned,
 ];
 
 fn mtu() -> Mtu {
-    Mtu::at_most(256).unwrap()
+    Mtu::from_code(1).unwrap()
 }
 
 /// The packets of the messages.
@@ -198,17 +199,13 @@ fn a_long_silence_does_not_make_deaf() {
     }
 }
 
-fn datagrams_are_one_packet() {
+fn a_message_is_abandoned() {
     let mut sender = Sender::new(mtu(), Psn::new(7));
-    assert!(!sender.begin_datagram(257));
-    assert!(sender.begin_datagram(256));
-    let (psn, piece) = sender.next_packet().unwrap();
-    assert_eq!((psn.get(), piece.bytes), (7, 256));
-    assert!(piece.position.begins() && piece.position.ends());
-    assert_eq!(sender.next_packet(), None);
     assert!(sender.begin(1000));
     assert!(sender.next_packet().is_some());
     sender.abandon();
     assert_eq!(sender.next_packet(), None);
-    assert!(sender.begin_datagram(0));
+    assert!(sender.begin(0));
+    let (psn, piece) = sender.next_packet().unwrap();
+    assert_eq!((psn.get(), piece.position), (8, Position::Only));
 }
