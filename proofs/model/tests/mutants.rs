@@ -12,18 +12,4 @@ mod checks;
 #[path = "../../../qemu/model/tests/harness/mod.rs"]
 mod harness;
 
-use qpair_model::mutant::activate;
-use qpair_model::mutant::Mutant;
-use qpair_testkit::Suite;
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    let suite = Suite {
-        variants: Mutant::ALL,
-        what: Mutant::what,
-        by: Mutant::by,
-        activate,
-        checks: checks::all().collect(),
-    };
-    suite.run()
-}
+qpair_testkit::run_variants!(qpair_model::mutant, checks::all());

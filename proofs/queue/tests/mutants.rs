@@ -11,18 +11,4 @@ extern crate proofs_queue as qpair_queue;
 
 mod checks;
 
-use qpair_queue::mutant::activate;
-use qpair_queue::mutant::Mutant;
-use qpair_testkit::Suite;
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    let suite = Suite {
-        variants: Mutant::ALL,
-        what: Mutant::what,
-        by: Mutant::by,
-        activate,
-        checks: checks::all().collect(),
-    };
-    suite.run()
-}
+qpair_testkit::run_variants!(qpair_queue::mutant, checks::all());

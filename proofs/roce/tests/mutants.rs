@@ -10,18 +10,4 @@ extern crate proofs_roce as qpair_roce;
 mod checks;
 mod link;
 
-use qpair_roce::mutant::activate;
-use qpair_roce::mutant::Mutant;
-use qpair_testkit::Suite;
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    let suite = Suite {
-        variants: Mutant::ALL,
-        what: Mutant::what,
-        by: Mutant::by,
-        activate,
-        checks: checks::all().collect(),
-    };
-    suite.run()
-}
+qpair_testkit::run_variants!(qpair_roce::mutant, checks::all());

@@ -150,6 +150,25 @@ impl<M: Copy + Debug + Send + Sync> Suite<M> {
     }
 }
 
+/// The `main` of a test that runs checks under each wrong variant of a crate: the path of its
+/// `mutant`, and the checks.
+#[macro_export]
+macro_rules! run_variants {
+    ($mutant:path, $checks:expr) => {
+        fn main() -> ::std::process::ExitCode {
+            use $mutant as mutant;
+            let suite = $crate::Suite {
+                variants: mutant::Mutant::ALL,
+                what: mutant::Mutant::what,
+                by: mutant::Mutant::by,
+                activate: mutant::activate,
+                checks: $checks.collect(),
+            };
+            suite.run()
+        }
+    };
+}
+
 /// Declares the wrong variants of a crate, and the one that a thread has activated.
 #[macro_export]
 macro_rules! variants {

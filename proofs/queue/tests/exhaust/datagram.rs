@@ -7,7 +7,9 @@
 
 use super::memory::Blocks;
 use super::memory::Written;
-use super::search::explore;
+use super::search::holds;
+use super::search::is_found;
+use super::search::Instance;
 use qpair_queue::consumer::CqConsumer;
 use qpair_queue::credit::Kind;
 use qpair_queue::credit::RingId;
@@ -18,10 +20,7 @@ use qpair_queue::index::Index;
 use qpair_queue::mutant::activate;
 use qpair_queue::mutant::Mutant;
 use qpair_queue::producer::Producer;
-use stateright::Model;
-use stateright::Property;
 use std::collections::VecDeque;
-use std::time::Instant;
 
 const OVERRUN: &str = "the CQ is overrun";
 const OVERWRITTEN: &str = "a request is overwritten before the device has read it";
@@ -46,7 +45,7 @@ enum Wrong {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Instance {
+struct Datagrams {
     senders: usize,
     sends: u32,
     receives: u32,
@@ -163,7 +162,7 @@ enum Action {
 }
 
 impl World {
-    fn new(instance: &Instance) -> Self {
+    fn new(instance: &Datagrams) -> Self {
         let capacity = instance.senders as u32 * instance.sends + instance.receives;
         let depth = Depth::at_least(capacity).expect("a depth");
         let cq = RingId::new(1, 0);
@@ -366,44 +365,34 @@ fn is_sound<K: Kind>(queue: &Queue<K>) -> bool {
     queue.producer.audit().is_ok()
 }
 
-impl Model for Instance {
-    type State = World;
+impl Instance for Datagrams {
+    type World = World;
     type Action = Action;
 
-    fn init_states(&self) -> Vec<World> {
+    fn activate(&self) {
         activate(self.mutant);
-        vec![World::new(self)]
+    }
+
+    fn first(&self) -> World {
+        World::new(self)
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        activate(self.mutant);
         world.actions(actions);
     }
 
-    fn next_state(&self, world: &World, action: Action) -> Option<World> {
-        activate(self.mutant);
-        let mut next = world.clone();
-        next.act(action, self.wrong);
-        Some(next)
+    fn act(&self, world: &mut World, action: Action) -> bool {
+        world.act(action, self.wrong);
+        true
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
-        let without: [(_, fn(&Instance, &World) -> bool); 6] = [
-            (OVERRUN, |_, world| world.wrong != Some(OVERRUN)),
-            (OVERWRITTEN, |_, world| world.wrong != Some(OVERWRITTEN)),
-            (LOST, |_, world| world.wrong != Some(LOST)),
-            (WRONG, |_, world| world.wrong != Some(WRONG)),
-            (IMBALANCE, |_, world| world.wrong != Some(IMBALANCE)),
-            (STUCK, |_, world| world.wrong != Some(STUCK)),
-        ];
-        let all = without.into_iter();
-        all.map(|(name, holds)| Property::always(name, holds))
-            .collect()
+    fn violates(&self, world: &World, rule: &'static str) -> bool {
+        world.wrong == Some(rule)
     }
 }
 
 /// One sender and two receives.
-const ONE: Instance = Instance {
+const ONE: Datagrams = Datagrams {
     senders: 1,
     sends: 2,
     receives: 2,
@@ -414,37 +403,30 @@ const ONE: Instance = Instance {
 #[test]
 fn datagrams_complete_and_drops_take_nothing() {
     for (senders, sends, receives) in [(1, 1, 1), (1, 2, 2), (1, 5, 1), (2, 1, 2), (2, 2, 1)] {
-        let began = Instant::now();
-        let instance = Instance {
+        let name = format!("datagrams, {senders} senders of {sends}, {receives} receives");
+        let instance = Datagrams {
             senders,
             sends,
             receives,
             ..ONE
         };
-        match explore(instance, &ALL) {
-            Ok(states) => println!(
-                "states: datagrams, {senders} senders of {sends}, {receives} receives: {states} \
-                 states, nothing wrong ({:.1} s)",
-                began.elapsed().as_secs_f32()
-            ),
-            Err(found) => panic!("{instance:?}: {found:?}"),
-        }
+        holds(name, instance, &ALL);
     }
 }
 
 #[test]
 fn wrong_datagrams_are_found() {
-    let rule = |mutant| Instance {
+    let rule = |mutant| Datagrams {
         mutant: Some(mutant),
         ..ONE
     };
     // With fewer slots each send is signaled.
-    let silent = |mutant| Instance {
+    let silent = |mutant| Datagrams {
         sends: 5,
         receives: 1,
         ..rule(mutant)
     };
-    let device = |wrong| Instance {
+    let device = |wrong| Datagrams {
         wrong: Some(wrong),
         ..ONE
     };
@@ -458,13 +440,7 @@ fn wrong_datagrams_are_found() {
         (device(Wrong::DropSilent), STUCK),
         (device(Wrong::EndKeeps), LOST),
     ] {
-        match explore(instance, &[wanted]) {
-            Ok(states) => panic!("{instance:?} is not found in {states} states"),
-            Err(found) => println!(
-                "{}: caught by interleavings ({wanted}, {} steps)",
-                instance.mutant.map_or("a wrong device", Mutant::what),
-                found.iter().map(|(_, way)| way.len()).max().unwrap_or(0)
-            ),
-        }
+        let name = instance.mutant.map_or("a wrong device", Mutant::what);
+        is_found(name, instance, wanted);
     }
 }

@@ -5,14 +5,12 @@
 #[path = "../ladder/world.rs"]
 mod world;
 
+use super::search::holds;
+use super::search::is_found;
+use super::search::Instance;
 use qpair_queue::index::Index;
 use qpair_queue::mutant::activate;
 use qpair_queue::mutant::Mutant;
-use stateright::Checker;
-use stateright::HasDiscoveries;
-use stateright::Model;
-use stateright::Property;
-use std::time::Instant;
 use world::Action;
 use world::Rung;
 use world::World;
@@ -26,85 +24,50 @@ const STUCK: &str = "no descriptor comes back";
 const LOST: &str = "a descriptor is lost";
 
 #[derive(Clone, Copy, Debug)]
-struct Instance {
+struct Ladder {
     rung: Rung,
     entries: u32,
     capacity: u32,
     mutant: Option<Mutant>,
 }
 
-/// Each violation is a property of its own, so that a wrong variant has to be found by the one that
-/// it violates.
-const WRONG: [&str; 5] = [OVERWRITTEN, NOT_WHOLE, COMPLETE, NOT_DONE, ORDER];
+const ALL: [&str; 7] = [
+    OVERWRITTEN,
+    NOT_WHOLE,
+    COMPLETE,
+    NOT_DONE,
+    ORDER,
+    STUCK,
+    LOST,
+];
 
-fn without(name: &'static str) -> Property<Instance> {
-    let holds: fn(&Instance, &World) -> bool = match name {
-        OVERWRITTEN => |_, world| world.wrong != Some(OVERWRITTEN),
-        NOT_WHOLE => |_, world| world.wrong != Some(NOT_WHOLE),
-        COMPLETE => |_, world| world.wrong != Some(COMPLETE),
-        NOT_DONE => |_, world| world.wrong != Some(NOT_DONE),
-        ORDER => |_, world| world.wrong != Some(ORDER),
-        _ => unreachable!("not a violation"),
-    };
-    Property::always(name, holds)
-}
-
-impl Model for Instance {
-    type State = World;
+impl Instance for Ladder {
+    type World = World;
     type Action = Action;
 
-    fn init_states(&self) -> Vec<World> {
+    fn activate(&self) {
         activate(self.mutant);
-        vec![World::new(
-            self.rung,
-            self.entries,
-            self.capacity,
-            Index::ZERO,
-        )]
+    }
+
+    fn first(&self) -> World {
+        World::new(self.rung, self.entries, self.capacity, Index::ZERO)
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        activate(self.mutant);
         actions.extend(world.actions());
     }
 
-    fn next_state(&self, world: &World, action: Action) -> Option<World> {
-        activate(self.mutant);
-        let mut next = world.clone();
-        next.act(action);
-        Some(next)
+    fn act(&self, world: &mut World, action: Action) -> bool {
+        world.act(action);
+        true
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
-        let mut all: Vec<_> = WRONG.into_iter().map(without).collect();
-        all.push(Property::always(STUCK, |model: &Self, world: &World| {
-            activate(model.mutant);
-            !world.is_stuck()
-        }));
-        all.push(Property::always(LOST, |_, world: &World| world.is_whole()));
-        all
-    }
-}
-
-/// Explores all states: returns their number, or the violations.
-fn explore(instance: Instance) -> Result<usize, Vec<(&'static str, usize)>> {
-    let finish = match instance.mutant {
-        Some(_) => HasDiscoveries::All,
-        None => HasDiscoveries::Any,
-    };
-    let checker = instance
-        .checker()
-        .threads(2)
-        .finish_when(finish)
-        .spawn_bfs()
-        .join();
-    let found = checker.discoveries().into_iter();
-    let found: Vec<_> = found
-        .map(|(name, path)| (name, path.into_actions().len()))
-        .collect();
-    match found.is_empty() {
-        true => Ok(checker.unique_state_count()),
-        false => Err(found),
+    fn violates(&self, world: &World, rule: &'static str) -> bool {
+        match rule {
+            STUCK => world.is_stuck(),
+            LOST => !world.is_whole(),
+            _ => world.wrong == Some(rule),
+        }
     }
 }
 
@@ -120,21 +83,14 @@ fn rings_of_descriptors_neither_overflow_nor_stop() {
         (Rung::Receive, 4),
     ] {
         for capacity in 1..=World::most(rung, entries) {
-            let began = Instant::now();
-            let instance = Instance {
+            let name = format!("{rung:?}, {capacity} of {entries} descriptors");
+            let instance = Ladder {
                 rung,
                 entries,
                 capacity,
                 mutant: None,
             };
-            match explore(instance) {
-                Ok(states) => println!(
-                    "states: {rung:?}, {capacity} of {entries} descriptors: {states} states, \
-                     nothing wrong ({:.1} s)",
-                    began.elapsed().as_secs_f32()
-                ),
-                Err(found) => panic!("{instance:?}: {found:?}"),
-            }
+            holds(name, instance, &ALL);
         }
     }
 }
@@ -159,23 +115,14 @@ fn wrong_rings_of_descriptors_are_found() {
         (Mutant::EmptyIsFull, Receive, &[NOT_WHOLE]),
         (Mutant::ReportForgotten, Transmit, &[STUCK]),
     ] {
-        let instance = Instance {
+        let instance = Ladder {
             rung,
             entries: 2,
             capacity: World::most(rung, 2),
             mutant: Some(mutant),
         };
-        let found = match explore(instance) {
-            Ok(states) => panic!("{mutant:?} is not found in {states} states"),
-            Err(found) => found,
-        };
         for wanted in violations {
-            let steps = found.iter().find(|(name, _)| name == wanted);
-            let (_, steps) = steps.unwrap_or_else(|| panic!("{mutant:?}: only {found:?}"));
-            println!(
-                "{}: caught by interleavings ({wanted}, {steps} steps)",
-                mutant.what()
-            );
+            is_found(mutant.what(), instance, wanted);
         }
     }
 }

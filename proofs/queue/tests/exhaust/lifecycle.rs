@@ -5,76 +5,55 @@
 #[path = "../lifecycle/world.rs"]
 mod world;
 
-use super::search::explore;
+use super::search::holds;
+use super::search::is_found;
+use super::search::Instance;
 use qpair_queue::mutant::activate;
 use qpair_queue::mutant::Mutant;
-use stateright::Model;
-use stateright::Property;
-use std::time::Instant;
 use world::*;
 
 const HANGS: &str = "a device that has failed is never reset";
 
 #[derive(Clone, Copy, Debug)]
-struct Instance(Option<Mutant>);
-
-/// Each violation is a property of its own, so that a wrong variant has to be found by the one that
-/// it violates.
-macro_rules! without {
-    ($($wrong:ident)*) => {
-        [$(Property::always($wrong, |_: &Instance, world: &World| world.wrong != Some($wrong))),*]
-    };
-}
+struct Life(Option<Mutant>);
 
 const ALL: [&str; 18] = [
     ACCESSED, FREED, FLUSHED, RELEASED, WAITS, UNCUT, EARLY, TWICE, UNTOLD, SLEPT, STUCK, EPOCH,
     BLAMED, FORGOTTEN, LEAKED, OVERLAP, UNENDED, HANGS,
 ];
 
-impl Model for Instance {
-    type State = World;
+impl Instance for Life {
+    type World = World;
     type Action = Action;
 
-    fn init_states(&self) -> Vec<World> {
+    fn activate(&self) {
         activate(self.0);
-        vec![World::new()]
+    }
+
+    fn first(&self) -> World {
+        World::new()
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        activate(self.0);
         actions.extend(world.actions());
     }
 
-    fn next_state(&self, world: &World, action: Action) -> Option<World> {
-        activate(self.0);
-        let mut next = world.clone();
-        next.act(action);
-        Some(next)
+    fn act(&self, world: &mut World, action: Action) -> bool {
+        world.act(action);
+        true
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
-        let mut all = Vec::from(without!(
-            ACCESSED FREED FLUSHED RELEASED WAITS UNCUT EARLY TWICE UNTOLD SLEPT STUCK EPOCH BLAMED
-            FORGOTTEN LEAKED OVERLAP UNENDED
-        ));
-        all.push(Property::always(HANGS, |model: &Self, world: &World| {
-            activate(model.0);
-            world.recovers()
-        }));
-        all
+    fn violates(&self, world: &World, rule: &'static str) -> bool {
+        match rule {
+            HANGS => !world.recovers(),
+            _ => world.wrong == Some(rule),
+        }
     }
 }
 
 #[test]
 fn every_order_of_events_is_right() {
-    let began = Instant::now();
-    match explore(Instance(None), &ALL) {
-        Ok(states) => println!(
-            "states: the life of a device: {states} states, nothing wrong ({:.1} s)",
-            began.elapsed().as_secs_f32()
-        ),
-        Err(found) => panic!("{found:?}"),
-    }
+    holds("the life of a device", Life(None), &ALL);
 }
 
 #[test]
@@ -98,13 +77,6 @@ fn wrong_lives_are_found() {
         (Mutant::SilentLoss, UNTOLD),
         (Mutant::FatalForEver, HANGS),
     ] {
-        match explore(Instance(Some(mutant)), &[wanted]) {
-            Ok(states) => panic!("{mutant:?} is not found in {states} states"),
-            Err(found) => println!(
-                "{}: caught by interleavings ({wanted}, {} steps)",
-                mutant.what(),
-                found.iter().map(|(_, way)| way.len()).max().unwrap_or(0)
-            ),
-        }
+        is_found(mutant.what(), Life(Some(mutant)), wanted);
     }
 }

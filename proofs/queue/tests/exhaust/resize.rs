@@ -5,13 +5,12 @@
 #[path = "../resize/world.rs"]
 mod world;
 
-use super::search::explore;
+use super::search::holds;
+use super::search::is_found;
+use super::search::Instance;
 use qpair_queue::index::Index;
 use qpair_queue::mutant::activate;
 use qpair_queue::mutant::Mutant;
-use stateright::Model;
-use stateright::Property;
-use std::time::Instant;
 use world::Action;
 use world::World;
 use world::ASLEEP;
@@ -23,66 +22,49 @@ use world::SMALL;
 const ALL: [&str; 5] = [LOST, INVENTED, ASLEEP, PASSED, SMALL];
 
 #[derive(Clone, Copy, Debug)]
-struct Instance {
+struct Resized {
     /// log2 of the first ring's entries, and of the largest ring's.
     first: u8,
     most: u8,
     mutant: Option<Mutant>,
 }
 
-impl Model for Instance {
-    type State = World;
+impl Instance for Resized {
+    type World = World;
     type Action = Action;
 
-    fn init_states(&self) -> Vec<World> {
+    fn activate(&self) {
         activate(self.mutant);
-        vec![World::new(self.first, self.most, Index::ZERO)]
+    }
+
+    fn first(&self) -> World {
+        World::new(self.first, self.most, Index::ZERO)
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        activate(self.mutant);
         actions.extend(world.actions());
     }
 
-    fn next_state(&self, world: &World, action: Action) -> Option<World> {
-        activate(self.mutant);
-        let mut next = world.clone();
-        next.act(action);
-        Some(next)
+    fn act(&self, world: &mut World, action: Action) -> bool {
+        world.act(action);
+        true
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
-        let without: [(_, fn(&Instance, &World) -> bool); 5] = [
-            (LOST, |_, world| world.wrong != Some(LOST)),
-            (INVENTED, |_, world| world.wrong != Some(INVENTED)),
-            (ASLEEP, |_, world| world.wrong != Some(ASLEEP)),
-            (PASSED, |_, world| world.wrong != Some(PASSED)),
-            (SMALL, |_, world| world.wrong != Some(SMALL)),
-        ];
-        let all = without.into_iter();
-        all.map(|(name, holds)| Property::always(name, holds))
-            .collect()
+    fn violates(&self, world: &World, rule: &'static str) -> bool {
+        world.wrong == Some(rule)
     }
 }
 
 #[test]
 fn a_resize_loses_and_doubles_nothing() {
     for (first, most) in [(0, 0), (0, 1), (1, 1)] {
-        let began = Instant::now();
-        let instance = Instance {
+        let name = format!("a CQ of {}, resized to at most {}", 1 << first, 1 << most);
+        let instance = Resized {
             first,
             most,
             mutant: None,
         };
-        match explore(instance, &ALL) {
-            Ok(states) => println!(
-                "states: a CQ of {}, resized to at most {}: {states} states, nothing wrong ({:.1} s)",
-                1 << first,
-                1 << most,
-                began.elapsed().as_secs_f32()
-            ),
-            Err(found) => panic!("{instance:?}: {found:?}"),
-        }
+        holds(name, instance, &ALL);
     }
 }
 
@@ -95,18 +77,11 @@ fn wrong_resizes_are_found() {
         (Mutant::SwitchEarly, LOST),
         (Mutant::OldNotifyWaits, ASLEEP),
     ] {
-        let instance = Instance {
+        let instance = Resized {
             first: 1,
             most: 1,
             mutant: Some(mutant),
         };
-        match explore(instance, &[wanted]) {
-            Ok(states) => panic!("{mutant:?} is not found in {states} states"),
-            Err(found) => println!(
-                "{}: caught by interleavings ({wanted}, {} steps)",
-                mutant.what(),
-                found.iter().map(|(_, way)| way.len()).max().unwrap_or(0)
-            ),
-        }
+        is_found(mutant.what(), instance, wanted);
     }
 }

@@ -4,32 +4,118 @@
 use stateright::Checker;
 use stateright::HasDiscoveries;
 use stateright::Model;
+use stateright::Property;
+use std::fmt::Debug;
+use std::fmt::Display;
 use std::hash::Hash;
+use std::time::Instant;
 
-/// The properties that are violated, and a way to each.
-pub type Ways<A> = Vec<(&'static str, Vec<A>)>;
+/// A small instance: its first world, and the actions in each.
+pub trait Instance: Clone + Debug + Send + Sync + 'static {
+    type World: Clone + Debug + PartialEq + Hash + Send + Sync + 'static;
+    type Action: Clone + Debug + PartialEq + Send + Sync + 'static;
 
-/// Explores all states, or as far as the first violation of those that are `wanted`: returns the
-/// number of states, or the violations and the paths to them.
-pub fn explore<M>(instance: M, wanted: &[&'static str]) -> Result<usize, Ways<M::Action>>
-where
-    M: Model + Send + Sync + 'static,
-    M::State: Hash + Send + Sync + 'static,
-{
-    let finish = HasDiscoveries::AnyOf(wanted.iter().copied().collect());
-    let checker = instance
+    /// Makes this thread run the wrong variant of the instance, or the right one.
+    fn activate(&self);
+
+    fn first(&self) -> Self::World;
+
+    fn actions(&self, world: &Self::World, actions: &mut Vec<Self::Action>);
+
+    /// Performs an action; whether anything happened.
+    fn act(&self, world: &mut Self::World, action: Self::Action) -> bool;
+
+    fn violates(&self, world: &Self::World, rule: &'static str) -> bool;
+}
+
+/// An instance, and the rules that each of its worlds has to keep.
+struct Search<I> {
+    instance: I,
+    rules: Vec<&'static str>,
+}
+
+impl<I: Instance> Search<I> {
+    /// The first of the rules that a world violates.
+    fn violated(&self, world: &I::World) -> Option<&'static str> {
+        self.instance.activate();
+        let mut rules = self.rules.iter().copied();
+        rules.find(|rule| self.instance.violates(world, rule))
+    }
+}
+
+impl<I: Instance> Model for Search<I> {
+    type State = I::World;
+    type Action = I::Action;
+
+    fn init_states(&self) -> Vec<I::World> {
+        self.instance.activate();
+        vec![self.instance.first()]
+    }
+
+    fn actions(&self, world: &I::World, actions: &mut Vec<I::Action>) {
+        self.instance.activate();
+        self.instance.actions(world, actions);
+    }
+
+    fn next_state(&self, world: &I::World, action: I::Action) -> Option<I::World> {
+        self.instance.activate();
+        let mut next = world.clone();
+        self.instance.act(&mut next, action).then_some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![Property::always(
+            "the rules hold",
+            |search: &Self, world| search.violated(world).is_none(),
+        )]
+    }
+}
+
+/// Explores all states, or as far as the first violation of a rule: returns the number of states, or
+/// the rule and the actions that lead there.
+fn explore<I: Instance>(
+    instance: I,
+    rules: &[&'static str],
+) -> Result<usize, (Option<&'static str>, Vec<I::Action>)> {
+    let search = Search {
+        instance,
+        rules: rules.to_vec(),
+    };
+    let checker = search
         .checker()
         .threads(2)
-        .finish_when(finish)
+        .finish_when(HasDiscoveries::AnyFailures)
         .spawn_bfs()
         .join();
-    let found = checker.discoveries().into_iter();
-    let found: Ways<M::Action> = found
-        .filter(|(name, _)| wanted.contains(name))
-        .map(|(name, path)| (name, path.into_actions()))
-        .collect();
-    match found.is_empty() {
-        true => Ok(checker.unique_state_count()),
-        false => Err(found),
+    match checker.discoveries().into_values().next() {
+        None => Ok(checker.unique_state_count()),
+        Some(path) => Err((
+            checker.model().violated(path.last_state()),
+            path.into_actions(),
+        )),
+    }
+}
+
+/// Requires that no state of the instance violates a rule.
+pub fn holds<I: Instance>(name: impl Display, instance: I, rules: &[&'static str]) {
+    let began = Instant::now();
+    match explore(instance.clone(), rules) {
+        Ok(states) => println!(
+            "states: {name}: {states} states, nothing wrong ({:.1} s)",
+            began.elapsed().as_secs_f32()
+        ),
+        Err(found) => panic!("{name}: {instance:?}: {found:?}"),
+    }
+}
+
+/// Requires that a state of a wrong instance violates this rule. A state that violates another one
+/// does not count: each variant is to be found by the rule that it breaks.
+pub fn is_found<I: Instance>(name: &str, instance: I, rule: &'static str) {
+    match explore(instance.clone(), &[rule]) {
+        Ok(states) => panic!("{name}: {instance:?}: not found in {states} states"),
+        Err((_, actions)) => println!(
+            "{name}: caught by interleavings ({rule}, {} steps)",
+            actions.len()
+        ),
     }
 }

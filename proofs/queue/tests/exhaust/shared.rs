@@ -6,13 +6,12 @@
 #[path = "../shared/world.rs"]
 mod world;
 
-use super::search::explore;
+use super::search::holds;
+use super::search::is_found;
+use super::search::Instance;
 use qpair_queue::index::Index;
 use qpair_queue::mutant::activate;
 use qpair_queue::mutant::Mutant;
-use stateright::Model;
-use stateright::Property;
-use std::time::Instant;
 use world::Action;
 use world::World;
 use world::EVENT_LOST;
@@ -32,53 +31,36 @@ const ALL: [&str; 6] = [
 ];
 
 #[derive(Clone, Copy, Debug)]
-struct Instance {
+struct Shared {
     capacity: u32,
     most: u32,
     pairs: usize,
     mutant: Option<Mutant>,
 }
 
-impl Model for Instance {
-    type State = World;
+impl Instance for Shared {
+    type World = World;
     type Action = Action;
 
-    fn init_states(&self) -> Vec<World> {
+    fn activate(&self) {
         activate(self.mutant);
-        vec![World::new(
-            self.capacity,
-            self.most,
-            self.pairs,
-            Index::ZERO,
-        )]
+    }
+
+    fn first(&self) -> World {
+        World::new(self.capacity, self.most, self.pairs, Index::ZERO)
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        activate(self.mutant);
         actions.extend(world.actions());
     }
 
-    fn next_state(&self, world: &World, action: Action) -> Option<World> {
-        activate(self.mutant);
-        let mut next = world.clone();
-        next.act(action);
-        Some(next)
+    fn act(&self, world: &mut World, action: Action) -> bool {
+        world.act(action);
+        true
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
-        // Each violation is a property of its own, so that a wrong variant has to be found by the
-        // one that it violates.
-        let without: [(_, fn(&Instance, &World) -> bool); 6] = [
-            (OVERWRITTEN, |_, world| world.wrong != Some(OVERWRITTEN)),
-            (OVERRUN, |_, world| world.wrong != Some(OVERRUN)),
-            (LOST, |_, world| world.wrong != Some(LOST)),
-            (EVENT_LOST, |_, world| world.wrong != Some(EVENT_LOST)),
-            (EVENT_TWICE, |_, world| world.wrong != Some(EVENT_TWICE)),
-            (IMBALANCE, |_, world| world.wrong != Some(IMBALANCE)),
-        ];
-        let all = without.into_iter();
-        all.map(|(name, holds)| Property::always(name, holds))
-            .collect()
+    fn violates(&self, world: &World, rule: &'static str) -> bool {
+        world.wrong == Some(rule)
     }
 }
 
@@ -95,21 +77,14 @@ fn shared_receives_are_neither_lost_nor_overwritten() {
         (1, 3, 1),
         (2, 3, 2),
     ] {
-        let began = Instant::now();
-        let instance = Instance {
+        let name = format!("SRQ of {capacity} to {most}, {pairs} queue pairs");
+        let instance = Shared {
             capacity,
             most,
             pairs,
             mutant: None,
         };
-        match explore(instance, &ALL) {
-            Ok(states) => println!(
-                "states: SRQ of {capacity} to {most}, {pairs} queue pairs: {states} states, nothing \
-                 wrong ({:.1} s)",
-                began.elapsed().as_secs_f32()
-            ),
-            Err(found) => panic!("{instance:?}: {found:?}"),
-        }
+        holds(name, instance, &ALL);
     }
 }
 
@@ -124,22 +99,12 @@ fn wrong_shared_receives_are_found() {
         (Mutant::ResizeCopiesNothing, 3, OVERWRITTEN),
         (Mutant::ResizeKeepsPlaces, 3, OVERWRITTEN),
     ] {
-        let instance = Instance {
+        let instance = Shared {
             capacity: 2,
             most,
             pairs: 2,
             mutant: Some(mutant),
         };
-        match explore(instance, &[wanted]) {
-            Ok(states) => panic!("{mutant:?} is not found in {states} states"),
-            Err(found) => {
-                let steps = found.iter().map(|(_, way)| way.len()).max();
-                println!(
-                    "{}: caught by interleavings ({wanted}, {} steps)",
-                    mutant.what(),
-                    steps.unwrap_or(0)
-                );
-            }
-        }
+        is_found(mutant.what(), instance, wanted);
     }
 }

@@ -27,54 +27,41 @@ use link::world::World;
 use qpair_roce::mutant::activate;
 use qpair_roce::mutant::Mutant;
 use qpair_roce::tries::Limits;
-use search::explore;
-use stateright::Model;
-use stateright::Property;
-use std::time::Instant;
+use search::holds;
+use search::is_found;
+use search::Instance;
 
 #[derive(Clone, Copy, Debug)]
-struct Instance {
+struct Connection {
     plan: Plan,
     mutant: Option<Mutant>,
 }
 
-impl Model for Instance {
-    type State = World;
+impl Instance for Connection {
+    type World = World;
     type Action = Action;
 
-    fn init_states(&self) -> Vec<World> {
+    fn activate(&self) {
         activate(self.mutant);
-        vec![World::new(&self.plan)]
+    }
+
+    fn first(&self) -> World {
+        World::new(&self.plan)
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        activate(self.mutant);
         world.actions(&self.plan, actions);
     }
 
-    fn next_state(&self, world: &World, action: Action) -> Option<World> {
-        activate(self.mutant);
-        let mut next = world.clone();
-        next.act(&self.plan, action).then_some(next)
+    fn act(&self, world: &mut World, action: Action) -> bool {
+        world.act(&self.plan, action)
     }
 
-    fn properties(&self) -> Vec<Property<Self>> {
-        let without: [(_, fn(&Self, &World) -> bool); 8] = [
-            (ORDER, |_, world| world.wrong != Some(ORDER)),
-            (EARLY, |_, world| world.wrong != Some(EARLY)),
-            (DATA, |_, world| world.wrong != Some(DATA)),
-            (REPORT, |_, world| world.wrong != Some(REPORT)),
-            (REASON, |_, world| world.wrong != Some(REASON)),
-            (WINDOW, |_, world| world.wrong != Some(WINDOW)),
-            (FENCE, |_, world| world.wrong != Some(FENCE)),
-            (STUCK, |instance, world| {
-                activate(instance.mutant);
-                world.settled(&instance.plan) != Some(STUCK)
-            }),
-        ];
-        let all = without.into_iter();
-        all.map(|(name, holds)| Property::always(name, holds))
-            .collect()
+    fn violates(&self, world: &World, rule: &'static str) -> bool {
+        match rule {
+            STUCK => world.settled(&self.plan) == Some(STUCK),
+            _ => world.wrong == Some(rule),
+        }
     }
 }
 
@@ -169,25 +156,11 @@ const LARGE: [(&str, Plan); 2] = [
 
 #[test]
 fn the_rules_hold() {
-    for (name, plan) in INSTANCES {
-        shown(name, plan);
-    }
-    if std::env::var_os("QPAIR_ALL_INSTANCES").is_some() {
-        for (name, plan) in LARGE {
-            shown(name, plan);
-        }
-    }
-}
-
-fn shown(name: &str, plan: Plan) {
-    let began = Instant::now();
-    let mutant = None;
-    match explore(Instance { plan, mutant }, &ALL) {
-        Ok(states) => println!(
-            "states: {name}: {states} states, nothing wrong ({:.1} s)",
-            began.elapsed().as_secs_f32()
-        ),
-        Err(found) => panic!("{name}: {found:?}"),
+    let all = std::env::var_os("QPAIR_ALL_INSTANCES").is_some();
+    let large = LARGE.into_iter().filter(|_| all);
+    for (name, plan) in INSTANCES.into_iter().chain(large) {
+        let mutant = None;
+        holds(name, Connection { plan, mutant }, &ALL);
     }
 }
 
@@ -220,17 +193,10 @@ fn wrong_transports_are_found() {
         (TimerForgotten, MESSAGES, STUCK),
         (NeverReady, NO_RECEIVE, STUCK),
     ] {
-        let instance = Instance {
+        let instance = Connection {
             plan,
             mutant: Some(mutant),
         };
-        match explore(instance, &[wanted]) {
-            Ok(states) => panic!("{mutant:?} is not found in {states} states"),
-            Err(found) => println!(
-                "{}: caught by interleavings ({wanted}, {} steps)",
-                mutant.what(),
-                found.iter().map(|(_, way)| way.len()).max().unwrap_or(0)
-            ),
-        }
+        is_found(mutant.what(), instance, wanted);
     }
 }
