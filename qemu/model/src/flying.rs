@@ -17,6 +17,7 @@ use crate::qp::past;
 use crate::subject::Subject;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::service;
+use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::send_flags;
 use qpair_abi::entry::AtomicWqe;
@@ -123,8 +124,25 @@ fn atomic(wqe: &SendWqe, words: &[u64]) -> Operation {
 }
 
 impl<H: Host> DataPath<H> {
+    /// Takes the next request of the SQ into flight: its number. `None` if there is none, or it cannot
+    /// begin.
+    pub(crate) fn take_flying(
+        &mut self,
+        by: &Sender,
+        link: &mut Link,
+        left: &mut u32,
+    ) -> Option<u32> {
+        let (flying, past) = self.next_flying(by, link)?;
+        *left = left.saturating_sub(1);
+        self.core.bus.count(Counter::SendWqes);
+        let id = link.next_id();
+        link.flying.push_back(flying);
+        link.begun = past;
+        Some(id)
+    }
+
     /// A snapshot of the next request of the SQ, which was checked, and the index past it.
-    pub(crate) fn next_flying(&mut self, by: &Sender, link: &mut Link) -> Option<(Flying, Index)> {
+    fn next_flying(&mut self, by: &Sender, link: &mut Link) -> Option<(Flying, Index)> {
         let found = self.qps.get_mut(by.qp)?;
         let tail = found.sq.window.tail();
         let posted = tail.since(link.begun);

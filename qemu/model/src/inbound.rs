@@ -96,11 +96,7 @@ impl<H: Host> DataPath<H> {
             return false;
         };
         let serves = serves(found.state);
-        let by = Responder {
-            qp,
-            pd: found.pd,
-            access: found.access,
-        };
+        let by = Responder::of(qp, &found.attributes);
         let link = found.link.take_if(|link| {
             let has_service = match link.transport {
                 Transport::Rc(_) => headers.service == Service::Rc,

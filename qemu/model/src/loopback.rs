@@ -70,11 +70,9 @@ impl<H: Host> DataPath<H> {
     #[inline(always)]
     fn responder(&mut self, sender: &Sender, peer: Number) -> Answer<Responder> {
         match self.qps.get(peer) {
-            Some(found) if is_connected(found, sender) && serves(found.state) => Ok(Responder {
-                qp: peer,
-                pd: found.pd,
-                access: found.access,
-            }),
+            Some(found) if is_connected(found, sender) && serves(found.state) => {
+                Ok(Responder::of(peer, &found.attributes))
+            }
             _ => Err(self.silence(sender, peer)),
         }
     }

@@ -4,6 +4,7 @@
 //! Between two turns anything may happen to either end. So a message that is kept between its
 //! turns has numbers, never addresses of memory.
 
+use crate::attributes::Attributes;
 use crate::bus::to_bytes;
 use crate::mr::Place;
 use crate::region::Range;
@@ -136,7 +137,7 @@ impl Kind {
 
 /// The last opcode of a service of those from SEND on that move the bytes of a buffer. Of all others,
 /// RC has all, and UC and UD have NOP.
-pub(crate) fn last_move(service: u8) -> u8 {
+fn last_move(service: u8) -> u8 {
     match service {
         service::UD => opcode::SEND_IMM,
         service::UC => opcode::WRITE_IMM,
@@ -154,6 +155,20 @@ pub(crate) struct Sender {
     pub(crate) service: u8,
     /// [`last_move`] of its service.
     pub(crate) last: u8,
+}
+
+impl Sender {
+    /// The queue pair of this number.
+    #[inline(always)]
+    pub(crate) fn of(qp: Number, attributes: &Attributes) -> Self {
+        Self {
+            qp,
+            pd: attributes.pd,
+            peer: attributes.path.here(),
+            service: attributes.service,
+            last: last_move(attributes.service),
+        }
+    }
 }
 
 /// A work request in progress. Its SGEs or inline data are in its WQE.

@@ -4,7 +4,6 @@
 
 use crate::datapath::DataPath;
 use crate::host::Host;
-use crate::message::last_move;
 use crate::message::Sender;
 use qpair_abi::command::service;
 use qpair_abi::Number;
@@ -15,13 +14,7 @@ impl<H: Host> DataPath<H> {
         let Some(found) = self.qps.get_mut(qp) else {
             return;
         };
-        let sender = Sender {
-            qp,
-            pd: found.pd,
-            peer: None,
-            service: found.service,
-            last: last_move(found.service),
-        };
+        let sender = Sender::of(qp, &found.attributes);
         let Some(mut link) = found.link.take() else {
             return;
         };

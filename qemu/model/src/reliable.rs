@@ -46,11 +46,7 @@ impl<H: Host> DataPath<H> {
         let Some(found) = self.qps.get(qp) else {
             return;
         };
-        let by = Responder {
-            qp,
-            pd: found.pd,
-            access: found.access,
-        };
+        let by = Responder::of(qp, &found.attributes);
         let (route, dest) = (link.route, link.dest);
         let Transport::Rc(both) = &mut link.transport else {
             return;
@@ -172,21 +168,22 @@ impl<H: Host> DataPath<H> {
 
     /// Begins the next request of the SQ: false if there is none, or it cannot begin.
     fn begin(&mut self, by: &Sender, link: &mut Link, left: &mut u32) -> bool {
-        let Some((flying, past)) = self.next_flying(by, link) else {
+        let Some(id) = self.take_flying(by, link, left) else {
             return false;
         };
-        *left = left.saturating_sub(1);
-        self.core.bus.count(Counter::SendWqes);
-        let message = &flying.message;
-        let is_valid = flying.failed.0 == Status::Success;
+        let Some(Flying {
+            message, failed, ..
+        }) = link.flying(id)
+        else {
+            return false;
+        };
+        let is_valid = failed.0 == Status::Success;
         let mut request = Request {
-            id: link.next_id(),
+            id,
             kind: if is_valid { kind(message) } else { Kind::Local },
             bytes: message.bytes,
             fence: message.wqe.flags & send_flags::FENCE != 0,
         };
-        link.flying.push_back(flying);
-        link.begun = past;
         if let Transport::Rc(both) = &mut link.transport {
             let fits = both.sender.begin(request);
             if !fits {
@@ -194,9 +191,9 @@ impl<H: Host> DataPath<H> {
                 both.sender.begin(request);
             }
             if !fits || !is_valid {
-                both.sender.refuse(request.id);
+                both.sender.refuse(id);
             }
-            if let Some(flying) = link.flying(request.id).filter(|_| !fits) {
+            if let Some(flying) = link.flying(id).filter(|_| !fits) {
                 flying.failed = (Status::LocalLength, Detail::Message);
             }
         }

@@ -14,7 +14,6 @@ use crate::check::UD;
 use crate::datapath::DataPath;
 use crate::fault_point::Verdict;
 use crate::host::Host;
-use crate::message::last_move;
 use crate::message::Message;
 use crate::message::Sender;
 use crate::qp::past;
@@ -37,13 +36,7 @@ impl<H: Host> DataPath<H> {
         let Some(found) = self.qps.get(qp) else {
             return;
         };
-        let sender = Sender {
-            qp,
-            pd: found.pd,
-            peer: found.path.here(),
-            service: found.service,
-            last: last_move(found.service),
-        };
+        let sender = Sender::of(qp, &found.attributes);
         let is_ud = found.service == service::UD;
         let mut goes_on = true;
         if found.sending.is_some() {

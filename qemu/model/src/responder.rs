@@ -19,6 +19,7 @@
 use crate::answer::Answer;
 use crate::answer::Nak;
 use crate::answer::Refusal;
+use crate::attributes::Attributes;
 use crate::datapath::DataPath;
 use crate::host::Host;
 use crate::message::next_range;
@@ -46,6 +47,18 @@ pub(crate) struct Responder {
     pub(crate) qp: Number,
     pub(crate) pd: Number,
     pub(crate) access: u8,
+}
+
+impl Responder {
+    /// The queue pair of this number.
+    #[inline(always)]
+    pub(crate) fn of(qp: Number, attributes: &Attributes) -> Self {
+        Self {
+            qp,
+            pd: attributes.pd,
+            access: attributes.access,
+        }
+    }
 }
 
 /// How a request is refused for the memory that it names.

@@ -9,7 +9,6 @@ use crate::link::Flying;
 use crate::link::Link;
 use crate::link::Transport;
 use crate::message::Sender;
-use qpair_abi::counters::Counter;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 use qpair_roce::request::Kind;
@@ -57,15 +56,12 @@ impl<H: Host> DataPath<H> {
 
     /// Begins the next request of an unreliable connection, or performs it: false if the turn ends.
     fn begin_unreliable(&mut self, by: &Sender, link: &mut Link, left: &mut u32) -> bool {
-        let Some((flying, past)) = self.next_flying(by, link) else {
+        let id = self.take_flying(by, link, left);
+        let Some(flying) = id.and_then(|id| link.flying(id)) else {
             return false;
         };
-        *left = left.saturating_sub(1);
-        self.core.bus.count(Counter::SendWqes);
         let (failed, bytes) = (flying.failed, flying.message.bytes);
         let is_local = kind(&flying.message) == Kind::Local;
-        link.flying.push_back(flying);
-        link.begun = past;
         if failed.0 != Status::Success {
             self.fail_unreliable(by, link, failed);
             return false;
