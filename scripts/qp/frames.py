@@ -23,7 +23,7 @@ IPV4, IPV6, UDP = 0x0800, 0x86DD, 17
 ICRC = 4
 
 # tshark guesses at the payload of a message; these guesses fail.
-HEURISTICS = ("rpcordma", "infiniband_sdp", "lapbether")
+HEURISTICS = ("rpcordma", "infiniband_sdp", "lapbether", "nvme-rdma")
 
 
 def captured(path):

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """A third station of a network of two guests, which forges frames of RoCEv2.
 
-It stands between the guests, and forwards their frames. Behind each frame of RoCEv2 it sends a
-copy of it, with one thing changed: what a station can do that hears everything. A packet with the
-addresses of the peer and the next PSN cannot be told from the peer's by any receiver, so it sends none
-of these.
+It stands between the guests, and forwards their frames. With each frame of RoCEv2 it sends a copy of
+it, with one thing changed: what a station can do that hears everything. A packet with the addresses
+of the peer and the next PSN cannot be told from the peer's by any receiver. So a copy that keeps
+both goes behind the frame, and is a duplicate. All others go before it, with another last byte: a
+receiver that accepts one has wrong data.
 """
 
 import collections
@@ -82,6 +83,12 @@ def fragment(_, ip, at):
     return put(ip, 6, b"\x20\x00" if at != 40 else b"\x2c")
 
 
+def icrc(chance, ip, at):
+    # What the ICRC covers, so without the byte of congestion.
+    place = chance.choice([place for place in range(at + BTH + 1, len(ip)) if place != at + BTH + 4])
+    return put(ip, place, bytes([ip[place] ^ 1 << chance.randrange(8)]))
+
+
 def psn_ahead(chance, ip, at):
     return moved(ip, at, chance.randrange(*FAR))
 
@@ -122,7 +129,7 @@ def q_key(chance, ip, at):
     return put(ip, at + BEHIND, chance.randbytes(4))
 
 
-ANY = (queue_pair, destination, partition, version, congestion, fragment)
+ANY = (queue_pair, destination, partition, version, congestion, fragment, icrc)
 # Anybody may send a datagram who knows the Q_Key, with any PSN.
 OF_A_DATAGRAM = (*ANY, q_key)
 # UC takes what is ahead, as after a loss.
@@ -130,10 +137,12 @@ OF_UC = (*ANY, source, opcode, length)
 OF_A_CONNECTION = (*OF_UC, psn_ahead, psn_behind)
 OF_A_REQUEST = (*OF_A_CONNECTION, key, address)
 ALL = (*OF_A_REQUEST, q_key)
+DUPLICATES = (opcode, length, key, address)
 
 
 def forged(chance, frame):
-    """The name of a forgery, and the frame; None of one that is not of RoCEv2."""
+    """The name of a forgery, the frame, and whether it goes behind the original; None of one that is
+    not of RoCEv2."""
     if (found := frames.packet(frame)) is None:
         return None
     ip, at = found
@@ -144,13 +153,13 @@ def forged(chance, frame):
         forgeries = OF_UC
     else:
         forgeries = OF_A_REQUEST if code in WITH_KEY else OF_A_CONNECTION
-    # One more of all: a bit of what the ICRC covers.
-    if (index := chance.randrange(len(forgeries) + 1)) == len(forgeries):
-        place = chance.randrange(at + BTH + 1, len(ip))
-        place += place == at + BTH + 4
-        return "icrc", frame[:14] + put(ip, place, bytes([ip[place] ^ 1 << chance.randrange(8)]))
-    forgery = forgeries[index]
-    return forgery.__name__, frame[:14] + sealed(forgery(chance, ip, at), at)
+    forgery = chance.choice(forgeries)
+    is_duplicate = forgery in DUPLICATES
+    if not is_duplicate:
+        last = len(ip) - frames.ICRC - 1
+        ip = put(ip, last, bytes([ip[last] ^ 0xFF]))
+    changed = forgery(chance, ip, at)
+    return forgery.__name__, frame[:14] + (changed if forgery is icrc else sealed(changed, at)), is_duplicate
 
 
 class Intruder:
@@ -174,11 +183,12 @@ class Intruder:
         with contextlib.suppress(OSError), here.makefile("rb") as stream:
             while len(header := stream.read(LENGTH.size)) == LENGTH.size:
                 frame = stream.read(LENGTH.unpack(header)[0])
-                there.sendall(header + frame)
+                parts = [header + frame]
                 if (found := forged(chance, frame)) is not None:
-                    name, frame = found
-                    there.sendall(LENGTH.pack(len(frame)) + frame)
+                    name, other, is_duplicate = found
+                    parts.insert(is_duplicate, LENGTH.pack(len(other)) + other)
                     self.sent[name] += 1
+                there.sendall(b"".join(parts))
         with contextlib.suppress(OSError):
             there.shutdown(socket.SHUT_WR)
 

@@ -89,7 +89,7 @@ class Frames(unittest.TestCase):
     def test_a_forged_frame_has_its_checksums(self):
         chance, seen = random.Random(1), set()
         for frame in self.frames * 200:
-            name, other = intruder.forged(chance, frame)
+            name, other, _ = intruder.forged(chance, frame)
             seen.add(name)
             self.assertNotEqual(frame.hex(), other.hex(), name)
             # A fragment of IPv6 has no UDP header there.
@@ -100,4 +100,4 @@ class Frames(unittest.TestCase):
             if len(ip) >= at + 24:
                 self.assertEqual(frames.icrc(ip, at) == ip[-4:], name != "icrc", name)
             self.assertEqual(intruder.sealed(ip, at)[:at], ip[:at], name)
-        self.assertEqual(seen, {"icrc", *(forgery.__name__ for forgery in intruder.ALL)})
+        self.assertEqual(seen, {forgery.__name__ for forgery in intruder.ALL})
