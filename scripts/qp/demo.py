@@ -8,6 +8,7 @@ Builds what is missing, boots a guest on the stock kernel, loads the module, and
 requests in memory of its own and rings doorbells, and the device moves the bytes without the
 kernel. The host compares the result with FILE too, and prints the device's own counters with their
 meanings. Then ib_write_bw of perftest, as Debian has it, runs on the device between two processes.
+QEMU is Debian's too, with the device as a plugin.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import shlex
 import shutil
 import time
 
-from qp import base, kernel as kernels, payload, qemu, space
+from qp import base, kernel as kernels, payload, plugin, qemu, space
 
 OPS = ("send", "write", "read")
 FOLDER = payload.BUILD / "run"
@@ -62,7 +63,7 @@ def copy_in_guest(source):
     shutil.copyfile(source, FOLDER / "source")
     base.step(
         "booting the guest, loading the module, copying, running perftest",
-        [base.SCRIPTS / "guest", "--verbs", "--package", TOOL, "--share", FOLDER, "--", "sh", "-c", script],
+        [base.SCRIPTS / "guest", "--qemu", qemu.DISTRIBUTION, "--verbs", "--package", TOOL, "--share", FOLDER, "--", "sh", "-c", script],
     )
     return [json.loads((FOLDER / f"{op}.json").read_text()) for op in OPS]
 
@@ -98,13 +99,13 @@ def run(argv):
     parser.add_argument("file", nargs="?", type=pathlib.Path, metavar="FILE", help="the file to copy")
     args = parser.parse_args(argv)
     begin = time.monotonic()
-    space.need(["stock"])
+    space.need(["stock"], linked=False)
     kernel = kernels.get("stock")
     if args.file and not pathlib.Path("/proc/self/fd/3").exists():
         raise base.Fail("FILE must be the first argument", "scripts/run FILE")
     # Opened by scripts/run, on the host.
     source, name = (pathlib.Path("/proc/self/fd/3"), args.file.name) if args.file else (kernel.image, kernel.image.name)
-    qemu.binary()
+    plugin.emulator()
     payload.module(kernel)
     payload.programs(TOOL)
     reports = copy_in_guest(source)

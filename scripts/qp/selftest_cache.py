@@ -12,7 +12,7 @@ import time
 import unittest
 from unittest import mock
 
-from qp import base, cache, crates, kernel as kernels, qemu, space
+from qp import base, cache, crates, kernel as kernels, plugin, qemu, space
 
 
 class Sandbox(unittest.TestCase):
@@ -319,6 +319,7 @@ class Space(Sandbox):
         self.patch(base, TOP=self.top / "here")
         self.patch(kernels, folder_of=lambda name: base.CACHE / "kernel" / name)
         self.patch(qemu, folders=lambda: (base.CACHE / "qemu/pristine", base.CACHE / "qemu/own"))
+        self.patch(plugin, folder=lambda: base.CACHE / "qemu/distribution")
         self.patch(cache.shutil, disk_usage=lambda _: mock.Mock(free=self.free))
 
     def taken(self, *args, **more):
@@ -334,12 +335,14 @@ class Space(Sandbox):
         space.need(["stock", "test", "debug"], host=True)
 
     def test_all_of_it_is_counted(self):
-        whole = space.BUILD + space.HOST + qemu.PRISTINE + qemu.COPY + sum(kernels.SIZE.values())
+        own = qemu.PRISTINE + qemu.COPY
+        whole = space.BUILD + space.HOST + plugin.SIZE + own + sum(kernels.SIZE.values())
         self.assertAlmostEqual(self.taken(["stock", "test", "debug"], host=True), whole, places=1)
+        self.assertAlmostEqual(self.taken(["stock", "test", "debug"], linked=False, host=True), whole - own, places=1)
         self.assertAlmostEqual(self.taken([], emulator=False, host=True), space.HOST, places=1)
 
     def test_what_is_there_is_not_counted(self):
-        for name in ("qemu/pristine", "qemu/own", "kernel/test"):
+        for name in ("qemu/distribution", "qemu/pristine", "qemu/own", "kernel/test"):
             (base.CACHE / name).mkdir(parents=True)
             (base.CACHE / name / ".complete").touch()
         self.assertAlmostEqual(self.taken(["test", "debug"]), space.BUILD + kernels.SIZE["debug"], places=1)

@@ -2,7 +2,7 @@
 """Checks that there is enough disk space for a command before it starts, so that a long run does not
 fail half way. Existing results are not counted."""
 
-from qp import base, cache, kernel as kernels, qemu
+from qp import base, cache, kernel as kernels, plugin, qemu
 
 # Final size of a checkout's own build/ in gigabytes, measured and rounded up: with the tools, the
 # device's model and the modules, which all commands build, and with the host's tests in addition.
@@ -10,12 +10,14 @@ BUILD = 1.1
 HOST = 3.4
 
 
-def need(names, emulator=True, host=False):
-    """Raises a Fail if what is to be built does not fit: kernels of these names, QEMU, the host's
-    tests."""
+def need(names, emulator=True, linked=True, host=False):
+    """Raises a Fail if what is to be built does not fit: kernels of these names, the distribution's
+    QEMU, that with the device linked into it, the host's tests."""
     there = cache.size(base.TOP / "build") / 1e9
     entries = [(kernels.folder_of(name), kernels.SIZE[name]) for name in names]
     if emulator:
+        entries.append((plugin.folder(), plugin.SIZE))
+    if emulator and linked:
         entries += zip(qemu.folders(), (qemu.PRISTINE, qemu.COPY))
     cache.need_space(
         (base.TOP, max(0, BUILD * emulator + HOST * host - there)),
