@@ -9,18 +9,19 @@ use crate::frames::Frame;
 use crate::host::Host;
 use crate::host::Trace;
 use qpair_abi::Number;
+use qpair_roce::frame::Datagram;
 
-/// Bytes of a frame that no fault touches: what follows those of an IPv4 frame is covered by its
-/// checksum.
-const WHOLE: usize = 47;
-
-/// One of the bits of a frame, by a random number, is wrong.
+/// A frame of which a bit is wrong, by a random number. The frame is for the same queue pair, so the
+/// ICRC alone can show it.
 fn corrupted(frame: &[u8], random: u64) -> Frame {
     let mut wrong = frame.to_vec();
-    let bits = (wrong.len().saturating_sub(WHOLE) as u64).saturating_mul(8);
-    let bit = random % bits.max(1);
-    if let Some(byte) = wrong.get_mut(WHOLE.saturating_add(bit as usize / 8)) {
-        *byte ^= 1 << (bit % 8);
+    let datagram = frame.first_chunk().and_then(|to| Datagram::of(frame, to));
+    let protected = datagram.and_then(|datagram| wrong.get_mut(datagram.protected()));
+    if let Some(bytes) = protected.filter(|bytes| !bytes.is_empty()) {
+        let bit = random % (bytes.len() as u64).saturating_mul(8);
+        if let Some(byte) = bytes.get_mut(bit as usize / 8) {
+            *byte ^= 1 << (bit % 8);
+        }
     }
     Frame::from(wrong)
 }

@@ -11,6 +11,7 @@ use crate::header::padding;
 use crate::header::Headers;
 use crate::icrc;
 use crate::icrc::icrc;
+use core::ops::Range;
 
 /// The port of UDP.
 pub const PORT: u16 = 4791;
@@ -20,6 +21,8 @@ const IPV6: usize = 40;
 const UDP: usize = 8;
 /// The protocol number of UDP.
 const IS_UDP: u8 = 17;
+/// Where the BTH has the word of the PSN.
+const PSN: usize = 8;
 /// Bytes of the longest headers and of the ICRC, without the headers of the transport.
 pub const AROUND: usize = ETH + IPV6 + UDP + icrc::BYTES;
 
@@ -115,6 +118,12 @@ impl<'a> Datagram<'a> {
         let bytes = self.rest.get(UDP + 5..)?.first_chunk::<3>()?;
         let [a, b, c] = *bytes;
         Some(u32::from_be_bytes([0, a, b, c]))
+    }
+
+    /// Bytes of the frame that only the ICRC protects: those from the PSN on to the end of the ICRC.
+    pub fn protected(&self) -> Range<usize> {
+        let ip = ETH + self.ip.len();
+        ip + UDP + PSN..ip + self.rest.len()
     }
 
     /// Checks it: its headers and its payload.

@@ -12,6 +12,7 @@ use qpair_abi::entry::*;
 
 checks![
     each_fault_of_a_frame,
+    a_corrupt_frame_has_a_wrong_checksum,
     faults_of_frames_by_chance,
     frames_that_are_held_are_released,
 ];
@@ -65,6 +66,36 @@ fn each_fault_of_a_frame() {
         assert_eq!(with(rules), [0, 2, 3, 4]);
         let rules = "wire=reorder,dir=WAY,nth=1;wire=reorder,dir=WAY,nth=2";
         assert_eq!(with(rules), [0, 2, 1, 3, 4]);
+    }
+}
+
+/// Whatever the IP header, and also if QEMU has padded the frame.
+fn a_corrupt_frame_has_a_wrong_checksum() {
+    let judged = [
+        Counter::FramesIn,
+        Counter::FramesCorrupt,
+        Counter::FramesForeign,
+        Counter::FramesMalformed,
+    ];
+    for ipv6 in [false, true] {
+        let mut f = Far::with(Connection {
+            ipv6,
+            ..Connection::default()
+        });
+        f.lan.sent = Some(Vec::new());
+        f.recv(5, &[]);
+        f.send(wqe(work::SEND, 1), &[]);
+        let mut frame = f.lan.sent.take().unwrap().swap_remove(0).1;
+        frame.resize(frame.len() + 64, 0);
+        for seed in 0..64 {
+            let rules = format!("seed={seed};wire=corrupt,dir=in");
+            f.m(1).f.set_faults(&rules).unwrap();
+            let before = judged.map(|counter| f.m(1).f.counter(counter));
+            assert!(f.lan.deliver(1, &frame));
+            let after = judged.map(|counter| f.m(1).f.counter(counter));
+            let counted: Vec<_> = after.iter().zip(before).map(|(a, b)| a - b).collect();
+            assert_eq!(counted, [1, 1, 0, 0], "seed {seed}, IPv6: {ipv6}");
+        }
     }
 }
 
