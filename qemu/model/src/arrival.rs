@@ -190,7 +190,7 @@ impl<H: Host> DataPath<H> {
 
     fn receive_frame(&mut self, qp: Number, frame: &[u8]) {
         let datagram = Datagram::of(frame, &self.core.knobs.mac);
-        let Some(datagram) = datagram.filter(|_| self.receives(qp)) else {
+        let Some(datagram) = datagram.filter(|_| self.is_linked() && self.receives(qp)) else {
             self.core.bus.count(Counter::FramesForeign);
             return;
         };

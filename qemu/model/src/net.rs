@@ -87,9 +87,10 @@ impl<H: Host> DataPath<H> {
         }
     }
 
-    /// Sends a frame that a rule of faults had. One of those that it adds is lost without room.
+    /// Sends a frame that a rule of faults had. Without a link it is lost, and without room, as one may
+    /// be that the rule added.
     pub(crate) fn send_frame_now(&mut self, frame: &[u8]) {
-        if self.room() != 0 {
+        if self.is_linked() && self.room() != 0 {
             self.core.bus.count(Counter::FramesOut);
             self.core.bus.host.transmit(frame);
         }

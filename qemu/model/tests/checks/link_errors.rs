@@ -15,11 +15,8 @@ use qpair_roce::extended::Feth;
 use qpair_roce::extended::Reth;
 use qpair_roce::extended::Syndrome;
 use qpair_roce::extended::With;
-use qpair_roce::frame;
-use qpair_roce::header::Headers;
 use qpair_roce::header::Service;
 use qpair_roce::operation::Operation;
-use qpair_roce::psn::Psn;
 
 checks![
     a_key_that_is_none,
@@ -462,77 +459,6 @@ fn an_invalidation_waits() {
         (7, Status::Success),
     ];
     assert_eq!(outcomes(&f.done(0)), done);
-}
-
-/// A frame of the first to the second, as its connection has it.
-struct Forged {
-    route: frame::Route,
-    headers: Headers,
-    payload: Vec<u8>,
-}
-
-fn gid_bytes([low, high]: [u64; 2]) -> [u8; 16] {
-    (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
-}
-
-impl Forged {
-    /// A WRITE of 8 bytes, the next that is expected after `after` packets.
-    fn write(f: &Far, after: u32) -> Self {
-        let reth = Reth {
-            addr: f.mrs[1].va,
-            key: f.mrs[1].key.raw(),
-            bytes: 8,
-        };
-        Self::of(f, after, Operation::WriteOnly(reth, None), vec![7; 8])
-    }
-
-    fn of(f: &Far, after: u32, operation: Operation, payload: Vec<u8>) -> Self {
-        let mac = |place: u8| [0x52, 0x54, 0, 0, 0, place + 1];
-        Self {
-            route: frame::Route {
-                from_mac: mac(0),
-                to_mac: mac(1),
-                from: gid_bytes(gid_at(0)),
-                to: gid_bytes(gid_at(1)),
-                source_port: 0xc000,
-                hops: 64,
-                class: 0,
-                flow: 0,
-            },
-            headers: Headers {
-                service: Service::Rc,
-                operation,
-                solicited: false,
-                ack: true,
-                dest: f.qps[1].number.raw(),
-                psn: Psn::new(f.connection.psns[0]).plus(after),
-            },
-            payload,
-        }
-    }
-
-    /// Sends it; returns what it has changed of these counters.
-    fn send<const N: usize>(&self, f: &mut Far, counters: [Counter; N]) -> [u64; N] {
-        let mut bytes = vec![0; 8192];
-        let length = frame::build(
-            &mut bytes,
-            &self.route,
-            &self.headers,
-            self.payload.len(),
-            |to| {
-                to.copy_from_slice(&self.payload);
-                Ok::<(), ()>(())
-            },
-        );
-        let before = counters.map(|counter| f.m(1).f.counter(counter));
-        f.lan.deliver(1, &bytes[..length.unwrap()]);
-        let mut after = counters.map(|counter| f.m(1).f.counter(counter));
-        after
-            .iter_mut()
-            .zip(before)
-            .for_each(|(after, before)| *after -= before);
-        after
-    }
 }
 
 const JUDGED: [Counter; 3] = [

@@ -26,6 +26,7 @@ pub mod in_doorbells;
 pub mod life;
 pub mod limits;
 pub mod line;
+pub mod link_ends;
 pub mod link_errors;
 pub mod link_states;
 pub mod links;
@@ -96,6 +97,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         port::CHECKS,
         links::CHECKS,
         link_errors::CHECKS,
+        link_ends::CHECKS,
         link_states::CHECKS,
         links_uc::CHECKS,
         net::CHECKS,

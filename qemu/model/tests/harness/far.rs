@@ -4,6 +4,7 @@
 use super::driver::*;
 use super::lan::*;
 use super::objects::*;
+use super::ud::KEY;
 use qpair_abi::command::*;
 use qpair_abi::entry::*;
 use qpair_abi::Number;
@@ -89,6 +90,10 @@ impl Far {
                 log_sq: 8,
                 log_rq: 8,
                 stride: 1,
+                access: match connection.service {
+                    service::UD => 0,
+                    _ => Machine::spec(pd, &cq).access,
+                },
                 ..Machine::spec(pd, &cq)
             };
             far.qps.push(m.qp(&spec));
@@ -128,9 +133,15 @@ impl Far {
 
     /// From RESET to RTS.
     pub fn connect(&mut self, place: usize) {
-        let (c, path) = (self.connection, self.path(place));
+        self.bring_to(place, qp_state::RTS);
+    }
+
+    /// From RESET to this state.
+    pub fn bring_to(&mut self, place: usize, state: u8) {
+        use qp_mask::*;
+        use qp_state::*;
+        let (c, qp) = (self.connection, self.qps[place].number);
         let to_rts = QpContext {
-            state: qp_state::RTS,
             sq_psn: c.psns[place],
             reads: c.reads,
             timeout: c.timeout,
@@ -139,16 +150,32 @@ impl Far {
             rnr_retry: c.rnr_retry,
             ..QpContext::default()
         };
-        let reliable = match c.service {
-            service::RC => qp_mask::RETRY | qp_mask::TIMERS,
-            _ => 0,
+        let to_init = QpContext {
+            q_key: KEY,
+            ..QpContext::default()
         };
-        let (m, qp) = (&mut self.lan.machines[place], self.qps[place].number);
-        m.set_state(qp, qp_state::INIT).unwrap();
-        let with_path = qp_mask::STATE | qp_mask::PEER | qp_mask::PATH;
-        m.modify(qp, with_path, &path).unwrap();
-        m.modify(qp, qp_mask::STATE | qp_mask::SQ_PSN | reliable, &to_rts)
-            .unwrap();
+        let (init, rtr, rts) = match c.service {
+            service::RC => (0, PEER | PATH, SQ_PSN | RETRY | TIMERS),
+            service::UC => (0, PEER | PATH, SQ_PSN),
+            _ => (Q_KEY, 0, 0),
+        };
+        let steps = [
+            (INIT, init, to_init),
+            (RTR, rtr, self.path(place)),
+            (RTS, rts, to_rts),
+            (SQD, 0, QpContext::default()),
+            (ERROR, 0, QpContext::default()),
+        ];
+        for (to, mask, context) in steps {
+            let passes = to < state && to <= RTS;
+            if passes || to == state {
+                let context = QpContext {
+                    state: to,
+                    ..context
+                };
+                self.m(place).modify(qp, STATE | mask, &context).unwrap();
+            }
+        }
     }
 
     /// A queue pair begins anew.

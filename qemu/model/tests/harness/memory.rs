@@ -155,6 +155,13 @@ impl Memory {
         bytes
     }
 
+    /// All that is not zero, by address.
+    pub fn contents(&self) -> BTreeMap<u64, Vec<u8>> {
+        let inner = self.0.borrow();
+        let pages = inner.pages.iter().filter(|(_, page)| ***page != [0; 4096]);
+        pages.map(|(&addr, page)| (addr, page.to_vec())).collect()
+    }
+
     fn get_bytes(&self, addr: u64, bytes: &mut [u8]) {
         let inner = self.0.borrow();
         let mut at = addr;

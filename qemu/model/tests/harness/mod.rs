@@ -6,6 +6,7 @@
 
 pub mod driver;
 pub mod far;
+mod forged;
 mod frmr;
 pub mod lan;
 pub mod memory;
@@ -18,6 +19,7 @@ mod work;
 
 pub use driver::*;
 pub use far::*;
+pub use forged::*;
 pub use frmr::*;
 pub use lan::*;
 pub use memory::*;
