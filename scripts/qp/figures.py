@@ -168,6 +168,11 @@ TIMED = {
         f"timed_perftest_{name}_single_vs_rxe": (f"qpair_{kind}", f"rxe_{kind}", None)
         for name, kind in (("send64", "send"), ("ud64", "ud"), ("srq64", "srq"), ("atomic", "atomic"))
     },
+    # Between two guests (qp/wire_bench.py).
+    **{
+        f"timed_wire_{name}_vs_rxe": (f"qpair_wire_{name}", f"rxe_wire_{name}", least)
+        for name, least in (("write64k", 2), ("read64k", 2), ("write64", 2), ("write_latency", 1), ("send_latency", 1))
+    },
 }
 
 # If this figure met the goal of the others too, they would prove nothing.

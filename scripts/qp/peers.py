@@ -16,12 +16,13 @@ take the time of a measurement.
 
 Four boots: one without an IOMMU, with all peers; one with an IOMMU and two devices, of which one is
 translated, as all are by default, and the other is not; and two in which perftest runs on qpair and
-on soft-RoCE: with an IOThread as in the boots before, and without one.
+on soft-RoCE: with an IOThread as in the boots before, and without one. Then two guests of each
+(qp/wire_bench.py).
 """
 
 import operator
 
-from qp import base, figures, guest, kernel as kernels, machine
+from qp import base, figures, guest, kernel as kernels, machine, wire_bench
 
 ROUNDS = 5
 # Of a measurement.
@@ -210,6 +211,7 @@ def measure():
         **run_guest(IOMMU, *THREAD, "--iommu", "--devices", 2),
         **run_guest(PERFTEST_THREAD, *THREAD),
         **run_guest(PERFTEST_MAIN),
+        **wire_bench.rates(ROUNDS),
     }
     return {
         "kernel": kernel.release,

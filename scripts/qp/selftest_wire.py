@@ -7,7 +7,7 @@ import re
 import unittest
 import unittest.mock
 
-from qp import base, frames, intruder, network, wire, wire_suite
+from qp import base, figures, frames, intruder, network, wire, wire_bench, wire_suite
 
 
 class Side:
@@ -101,3 +101,16 @@ class Frames(unittest.TestCase):
                 self.assertEqual(frames.icrc(ip, at) == ip[-4:], name != "icrc", name)
             self.assertEqual(intruder.sealed(ip, at)[:at], ip[:at], name)
         self.assertEqual(seen, {forgery.__name__ for forgery in intruder.ALL})
+
+
+class Bench(unittest.TestCase):
+    def test_a_rate_is_of_transfers(self):
+        self.assertAlmostEqual(wire_bench.rate("write64k", " #bytes\n 65536 200 134.08 49.85 0.000798\n"), 798)
+        self.assertAlmostEqual(wire_bench.rate("send_latency", " 64 300 56.24 25650.16 2000.0 2385.66\n"), 500)
+        with self.assertRaises(base.Fail):
+            wire_bench.rate("write64", "Unable to init the socket connection\n")
+
+    def test_each_program_is_a_figure(self):
+        found = {f"{kind}_wire_{name}" for kind in network.KINDS for name in wire_bench.PROGRAMS}
+        wanted = {name for *pair, _ in figures.TIMED.values() for name in pair if "_wire_" in name}
+        self.assertEqual(found, wanted)
