@@ -21,7 +21,7 @@ pub(crate) const FRAME_BYTES: usize = AROUND + 64 + 4096;
 /// The most frames that wait.
 const WAITING: usize = 1024;
 /// The most of one queue pair.
-const WAITING_OF_ONE: usize = 256;
+pub(crate) const WAITING_OF_ONE: usize = 256;
 
 /// A frame, which each member of a group has.
 pub(crate) type Frame = Arc<[u8]>;

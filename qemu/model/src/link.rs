@@ -5,6 +5,8 @@
 //! anew for each packet.
 
 use crate::attributes::Attributes;
+use crate::frames::Frame;
+use crate::frames::WAITING_OF_ONE;
 use crate::message::Message;
 use crate::message::WqeWords;
 use crate::path::AddressVector;
@@ -80,6 +82,16 @@ pub(crate) struct Link {
     /// When the core is asked for a turn; `u64::MAX` is never.
     pub(crate) armed: u64,
 }
+
+// A connection, its requests in flight and its inbox are bounded. The frames in the inbox are not of
+// one connection: the function has a bound for all.
+const _: () = assert!(
+    size_of::<Link>()
+        + size_of::<Reliable>()
+        + REQUESTS * size_of::<Flying>()
+        + WAITING_OF_ONE * size_of::<Frame>()
+        <= 32 << 10
+);
 
 /// The limits of a sender.
 pub(crate) fn limits(attributes: &Attributes, reads: u8) -> Limits {
