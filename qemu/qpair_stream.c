@@ -279,7 +279,7 @@ static void qpair_stream_realize(PCIDevice *pci, Error **errp)
     QpairStreamState *s = QPAIR_STREAM(pci);
     QpairState *base = &s->base;
     QpairStreamFacts facts = qpair_stream_facts();
-    const char *kind = s->kind ? s->kind : "mixed";
+    const char *kind = s->kind ?: "mixed";
     char reason[QPAIR_REASON_BYTES];
     uint32_t i;
 

@@ -28,6 +28,7 @@
 #include "net/filter.h"
 #include "net/net.h"
 #include "net/vhost_net.h"
+#include "standard-headers/linux/virtio_net.h"
 #include "qpair.h"
 #include "trace.h"
 
@@ -69,7 +70,7 @@ size_t qpair_room(void *opaque)
         return 0;
     }
     QEMU_LOCK_GUARD(&w->lock);
-    room = QPAIR_FRAMES - MIN(g_queue_get_length(&w->frames), QPAIR_FRAMES);
+    room = QPAIR_FRAMES - g_queue_get_length(&w->frames);
     w->starved |= room == 0;
     return room;
 }
@@ -83,6 +84,8 @@ void qpair_transmit(void *opaque, const void *frame, size_t bytes)
         return;
     }
     QEMU_LOCK_GUARD(&w->lock);
+    /* The model sends only what there is room for. */
+    g_assert(g_queue_get_length(&w->frames) < QPAIR_FRAMES);
     g_queue_push_tail(&w->frames, g_bytes_new(frame, bytes));
     if (g_queue_get_length(&w->frames) == 1) {
         qemu_bh_schedule(w->bh);
@@ -117,9 +120,9 @@ static void qpair_wire_check(QpairState *s, NetClientState *nic,
 
 static void qpair_wire_send(QpairState *s, NetClientState *nic, GBytes *frame)
 {
-    static const uint8_t zeros[64];
+    static const uint8_t zeros[sizeof(struct virtio_net_hdr_v1_hash)];
     NetFilterState *nf = NETFILTER(s->wire->filter);
-    size_t bytes, header = MIN(nf->netdev->vnet_hdr_len, sizeof(zeros));
+    size_t bytes, header = nf->netdev->vnet_hdr_len;
     const void *data = g_bytes_get_data(frame, &bytes);
     struct iovec iov[] = {
         { (void *)zeros, header },
@@ -127,6 +130,8 @@ static void qpair_wire_send(QpairState *s, NetClientState *nic, GBytes *frame)
     };
     unsigned from = header == 0;
 
+    /* Of the header's lengths this is the longest. */
+    g_assert(header <= sizeof(zeros));
     qpair_wire_check(s, nic, data);
     qemu_netfilter_pass_to_next(nic, 0, iov + from, ARRAY_SIZE(iov) - from, nf);
 }
