@@ -18,6 +18,7 @@ use qpair_roce::frame::Datagram;
 use qpair_roce::frame::NoFrame;
 use qpair_roce::frame::Route;
 use qpair_roce::frame::AROUND;
+use qpair_roce::header::Headers;
 use std::convert::Infallible;
 
 checks![
@@ -75,6 +76,7 @@ fn no_bytes_panic() {
     let cut = prop_oneof![Just(usize::MAX), 0..120usize];
     holds(5000, (0..count, edits, cut), |(nth, edits, cut)| {
         let mut frame = all[nth].1.clone();
+        let is_ipv4 = frame[12] == 8;
         for (at, value) in edits {
             let at = at.index(frame.len());
             frame[at] = value;
@@ -83,7 +85,11 @@ fn no_bytes_panic() {
         let mac = [0x52, 0x54, 0, 0, 0, 1];
         if let Some(datagram) = Datagram::of(&frame, &mac) {
             let _ = (datagram.dest(), datagram.open(), datagram.grh());
+            let _ = datagram.protected();
         }
+        // As if the checksum were right.
+        let bth = if is_ipv4 { 42 } else { 62 };
+        let _ = frame.get(bth..).map(Headers::parse);
     });
     holds(2000, vec(any::<u8>(), 0..200), |bytes| {
         let mac = bytes.first_chunk().copied().unwrap_or_default();

@@ -32,6 +32,7 @@ pub mod link_states;
 pub mod links;
 pub mod links_uc;
 pub mod net;
+pub mod net_corpus;
 pub mod net_faults;
 pub mod net_hostile;
 pub mod operations;
@@ -103,6 +104,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         net::CHECKS,
         net_faults::CHECKS,
         net_hostile::CHECKS,
+        net_corpus::CHECKS,
         paths::CHECKS,
         garbage::CHECKS,
         limits::CHECKS,

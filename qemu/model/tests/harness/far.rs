@@ -46,7 +46,7 @@ impl Default for Connection {
 /// Where the table has the GID of IPv6.
 const SOURCE6: u16 = SOURCE + 1;
 
-fn gid6_at(place: usize) -> [u64; 2] {
+pub fn gid6_at(place: usize) -> [u64; 2] {
     [0x80fe, (place as u64 + 1) << 56]
 }
 
