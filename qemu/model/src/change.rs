@@ -32,6 +32,7 @@ use qpair_abi::command::GidContext;
 use qpair_abi::command::MrContext;
 use qpair_abi::command::QpContext;
 use qpair_abi::command::SrqContext;
+use qpair_abi::command::GIDS;
 use qpair_abi::status::AdminError;
 use qpair_abi::Number;
 
@@ -233,12 +234,15 @@ impl<H: Host> Function<H> {
     pub(crate) fn modify_gid(&mut self, command: &Command) -> Result<Results, AdminError> {
         let words = read(&mut self.data.core.bus, command)?;
         let context = GidContext::decode(&words);
-        let entry = self.data.port.gids.get_mut(command.number.raw() as usize);
-        let entry = entry.ok_or(AdminError::Number)?;
+        let index = command.number.raw();
+        if index >= GIDS {
+            return Err(AdminError::Number);
+        }
         if context.is_group() {
             return Err(AdminError::Attribute);
         }
-        *entry = [context.gid, context.gid_high];
+        let gid = [context.gid, context.gid_high];
+        self.data.port.set(index as usize, gid);
         Ok(Results::default())
     }
 

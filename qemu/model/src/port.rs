@@ -21,6 +21,8 @@ const NONE: Gid = [0; 2];
 /// The port.
 pub(crate) struct Port {
     pub(crate) gids: [Gid; GIDS as usize],
+    /// Past the last entry that is not empty. Each frame is looked up, and few entries are in use.
+    used: usize,
     /// Its queue pair 1.
     pub(crate) qp: Option<Number>,
 }
@@ -29,6 +31,7 @@ impl Default for Port {
     fn default() -> Self {
         Self {
             gids: [NONE; GIDS as usize],
+            used: 0,
             qp: None,
         }
     }
@@ -37,7 +40,17 @@ impl Default for Port {
 impl Port {
     /// Whether a GID is of this function.
     pub(crate) fn has(&self, gid: Gid) -> bool {
-        gid != NONE && self.gids.contains(&gid)
+        let used = self.gids.get(..self.used).unwrap_or(&[]);
+        gid != NONE && used.contains(&gid)
+    }
+
+    /// Sets an entry of the table.
+    pub(crate) fn set(&mut self, index: usize, gid: Gid) {
+        if let Some(entry) = self.gids.get_mut(index) {
+            *entry = gid;
+        }
+        let last = self.gids.iter().rposition(|gid| *gid != NONE);
+        self.used = last.map_or(0, |last| last + 1);
     }
 
     /// Whether a datagram of a queue pair that has this GID of its own is for this function.
