@@ -22,8 +22,9 @@ start() {
 	ln -s $memory $tpg/lun/lun_0/memory || fail "no LUN"
 	ln -s $tpg/lun/lun_0 $tpg/acls/$address/lun_0/memory || fail "no LUN for the initiator"
 	put 1 $tpg/enable
-	node=$(tr -d : <$sys/node_guid)
-	put "id_ext=$node,ioc_guid=$node,dest=$address:5555" /sys/class/infiniband_srp/srp-$device-1/add_target
+	# That of the first device which the target has seen.
+	id=$(cut -c3- /sys/module/ib_srpt/parameters/srpt_service_guid)
+	put "id_ext=$id,ioc_guid=$id,dest=$address:5555" /sys/class/infiniband_srp/srp-$device-1/add_target
 	expect "no disk" is_connected
 }
 
