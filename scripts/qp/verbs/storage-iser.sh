@@ -4,7 +4,7 @@
 # iSER, of a disk in memory of the target core (rd_mcp). iscsid makes the session. Its
 # files in sysfs are below the PCI device: without them iscsiadm cannot end it.
 
-events="fault reset unbind"
+events="fault link fatal reset unbind"
 io=/dev/sda name=iqn.2026-11.test:memory
 portal=$target/iscsi/$name/tpgt_1/np/$address:3260 tpg=$target/iscsi/$name/tpgt_1
 iscsid=''

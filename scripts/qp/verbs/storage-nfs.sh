@@ -4,7 +4,7 @@
 # NFS v4.2 over RDMA, of a file system in memory. What exportfs and mountd would
 # answer is written to the caches of nfsd before it asks.
 
-events="fault reset unbind remove unplug"
+events="fault link fatal reset unbind remove unplug"
 nfsd=/proc/fs/nfsd caches=/proc/net/rpc never=2147483647 anonymous=65534
 export=$folder/export mounted_at=$folder/mounted
 io=$mounted_at/file copy=$export/file

@@ -5,7 +5,7 @@
 # and no I/O fails, or, without its device, has deleted its controller; then this
 # connects again.
 
-events="fault hostile reset unbind remove unplug"
+events="fault hostile link fatal reset unbind remove unplug"
 io=/dev/nvme0n1 copy=/dev/ram0
 nvmet=$config/nvmet
 subsystem=$nvmet/subsystems/memory port=$nvmet/ports/1

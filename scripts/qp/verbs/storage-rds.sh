@@ -4,7 +4,7 @@
 # RDS: messages between two sockets, and memory of one that the other writes and
 # reads.
 
-events="fault reset unbind remove unplug" idle=''
+events="fault link fatal reset unbind remove unplug" idle=''
 connections() { objects | sed 's/.*\( qp .*\) mr .*/\1/'; }
 is_idle() { [ "$(connections)" = "$idle" ]; }
 
@@ -44,6 +44,7 @@ event() {
 	expect "no load" is_loaded
 	case $what in
 	fault) fail_once send ;;
+	link) lose_link ;;
 	*) disturb_device ;;
 	esac
 	sleep 2
@@ -52,6 +53,9 @@ event() {
 	fio=''
 	! [ -s "$folder/load" ] || fail "the messages: $(cat "$folder/load")"
 	rds-transfer "$address" 30 2 || fail "rds-transfer, status $?"
-	echo "$what: connected again"
+	case $what in
+	link) echo "$what: the connection stays" ;;
+	*) echo "$what: connected again" ;;
+	esac
 	expect_no_faults
 }

@@ -3,7 +3,7 @@
 #
 # SRP, of a disk in memory of the target core (rd_mcp).
 
-events="fault reset unbind remove unplug"
+events="fault link fatal reset unbind remove unplug"
 io=/dev/sda tpg=none
 
 is_connected() { [ -b $io ]; }
