@@ -99,7 +99,11 @@ impl rdma::Driver for Verbs {
             page_sizes: PAGE_SIZE as u64,
             max_qp: quotas.limit(Kind::Qp),
             max_cq: quotas.limit(Kind::Cq),
-            max_mr: quotas.limit(Kind::Mr),
+            // ULPs allocate FRMRs by the number that processes see.
+            max_mr: match limits.frmr {
+                0 => quotas.limit(Kind::Mr),
+                frmrs => quotas.limit(Kind::Mr).min(frmrs),
+            },
             max_pd: quotas.limit(Kind::Pd),
             max_ah: quotas.limit(Kind::Ah),
             max_srq: quotas.limit(Kind::Srq),

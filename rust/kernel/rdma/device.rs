@@ -95,7 +95,7 @@ pub struct DeviceAttributes {
     pub max_qp: u32,
     /// Completion queues that a process may create.
     pub max_cq: u32,
-    /// Memory regions that a process may register.
+    /// Memory regions that a process may register, and FRMRs that kernel ULPs may have.
     pub max_mr: u32,
     /// Protection domains that a process may create.
     pub max_pd: u32,

@@ -5,7 +5,7 @@
 # and no I/O fails, or, without its device, has deleted its controller; then this
 # connects again.
 
-events="fault hostile link fatal reset unbind remove unplug"
+events="fault hostile limit link fatal reset unbind remove unplug"
 io=/dev/nvme0n1 copy=/dev/ram0
 nvmet=$config/nvmet
 subsystem=$nvmet/subsystems/memory port=$nvmet/ports/1
@@ -26,7 +26,7 @@ export_disk() {
 
 state() { cat /sys/class/nvme/nvme*/state 2>/dev/null || echo gone; }
 connect() {
-	echo "transport=rdma,traddr=$address,trsvcid=4420,nqn=memory,nr_io_queues=2,reconnect_delay=1,ctrl_loss_tmo=60,hostid=$host,hostnqn=nqn.2014-08.org.nvmexpress:uuid:$host" >/dev/nvme-fabrics
+	echo "transport=rdma,traddr=$address,trsvcid=4420,nqn=memory,nr_io_queues=2,reconnect_delay=1,ctrl_loss_tmo=60,duplicate_connect,hostid=$host,hostnqn=nqn.2014-08.org.nvmexpress:uuid:$host" >/dev/nvme-fabrics
 }
 is_connected() { [ -b $io ] && [ "$(state)" = live ]; }
 is_settled() { case $(state) in live | gone) ;; *) false ;; esac; }
@@ -55,12 +55,27 @@ stop() {
 	remove_directories $port $subsystem/namespaces/1 $subsystem
 }
 
+# More controllers, until the device has no FRMRs for another.
+fill() {
+	most=$(ibv_devinfo -v -d $device | awk '/max_mr:/ { print $2 }')
+	each=$(regions)
+	while connect 2>"$folder/refused"; do :; done
+	all=$(regions)
+	[ $((all + each)) -gt "$most" ] || fail "max_mr is $most, and ULPs get $all"
+	for controller in /sys/class/nvme/nvme[1-9]*/delete_controller; do
+		[ ! -e "$controller" ] || echo 1 >"$controller"
+	done
+	expect "FRMRs are left" has_only_those
+}
+has_only_those() { [ "$(regions)" = "$each" ]; }
+regions() { objects | sed 's/.* mr \([0-9]*\) .*/\1/'; }
+
 # What the device has lost shows within a second.
 recover() {
 	sleep 2
 	expect "the controller neither reconnects nor goes" is_settled
 	if [ "$(state)" = gone ]; then
-		case $what in fault | hostile) fail "the controller is gone" ;; esac
+		case $what in fault | hostile | limit) fail "the controller is gone" ;; esac
 		end="the controller is deleted; connected again"
 		wait $fio
 		expect "does not connect again" connect
@@ -68,6 +83,6 @@ recover() {
 		return
 	fi
 	end="the controller has reconnected, and no I/O has failed"
-	[ $what != hostile ] || end="the controller is still connected"
+	case $what in hostile | limit) end="the controller is still connected" ;; esac
 	no_io_has_failed
 }
