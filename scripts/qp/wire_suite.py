@@ -13,7 +13,7 @@ from qp import base, frames, intruder, jobs, ktap, network, wire
 TABLE = base.TOP / "provider/wire.toml"
 
 # Seconds of a network with all its programs, and of one program.
-TIMEOUT = 600
+TIMEOUT = 900
 LIMIT = 60
 
 
@@ -27,18 +27,22 @@ def networks(brief):
 
 
 def cases(found, name, brief):
-    """The programs of a network, in brief or all: (name, server, client, the index of the server's
-    side)."""
+    """The programs of a network, in brief or all: (name, both commands, the index of the server's
+    side, seconds)."""
     one = found["network"][name]
     sides = range(len(network.SIDES)) if len(set(one["kinds"])) > 1 else [0]
     for program in found["program"]:
         server = program["server"]
-        if (brief and program.get("all")) or (one.get("loss") and program.get("lossless")):
+        if brief and program.get("all"):
             continue
+        lossless = program.get("lossless", []) if "loss" in one else []
         if any(fnmatch.fnmatchcase(server, pattern) for pattern in one.get("programs", ["*"])):
             words = [word for word in server.split() if "{" not in word and word not in ("-d", "-F", "-p", "-x", "-a", "-b")]
             for side in sides:
-                yield f"{one['kinds'][side]}.{'_'.join(words)}", server, program.get("client", f"{server} {{peer}}"), side
+                if one["kinds"][1 - side] in lossless:
+                    continue
+                client = program.get("client", f"{server} {{peer}}")
+                yield f"{one['kinds'][side]}.{'_'.join(words)}", (server, client), side, program.get("limit", LIMIT)
 
 
 def run(name, brief, slower):
@@ -55,8 +59,8 @@ def run(name, brief, slower):
         intruder.between(both, forge) as station,
         wire.connected(both, options, lambda side: jobs.log_of(f"wire-{name}.{side}")) as guests,
     ):
-        for case, server, client, side in cases(found, name, brief):
-            served, ended = guests.run(side, 1 - side, (server, client), LIMIT * slower)
+        for case, commands, side, limit in cases(found, name, brief):
+            served, ended = guests.run(side, 1 - side, commands, limit * slower)
             print(f"== {case}: server {served[0]}, client {ended[0]}\n{served[1]}--\n{ended[1]}", file=out, flush=True)
             if served[0] or ended[0]:
                 count.fail(case)
