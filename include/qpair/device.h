@@ -952,7 +952,13 @@ struct qpair_hw_cq_context {
  * @rq_psn: PSN of the first packet that it expects, 24 bits (RC, UC; with
  *   path).
  * @flow_label: Flow label of the packets, 20 bits (RC, UC; with path).
- * @reserved40: Zero.
+ * @acked_psn: PSN of the oldest packet that has no acknowledgement; sq_psn if
+ *   each has one (RC by frames; queried, as all that follow).
+ * @in_flight: Requests that were begun and are not completed.
+ * @room: Packets that may be in flight.
+ * @repeats: How often what is in flight was sent again without progress.
+ * @waits_for: QPAIR_HW_WAITS_FOR_*.
+ * @reserved45: Zero.
  */
 struct qpair_hw_qp_context {
 	__le32 pd;
@@ -995,7 +1001,12 @@ struct qpair_hw_qp_context {
 	__le32 sq_psn;
 	__le32 rq_psn;
 	__le32 flow_label;
-	__u8 reserved40[12];
+	__le32 acked_psn;
+	__u8 in_flight;
+	__u8 room;
+	__u8 repeats;
+	__u8 waits_for;
+	__u8 reserved45[4];
 };
 
 /**
@@ -1202,6 +1213,15 @@ struct qpair_hw_srq_context {
 #define QPAIR_HW_QPS_SQD			4
 /* Error: flushes what is posted. */
 #define QPAIR_HW_QPS_ERROR			5
+
+/* What the requester of a reliable connection by frames waits for, as bits. */
+
+/* An acknowledgement, until its timeout. */
+#define QPAIR_HW_WAITS_FOR_ANSWER		(1 << 0)
+/* A receive of its peer, which was not ready. */
+#define QPAIR_HW_WAITS_FOR_RECEIVER		(1 << 1)
+/* Room, or an answer, before it begins another request. */
+#define QPAIR_HW_WAITS_FOR_ROOM			(1 << 2)
 
 /* What a queue pair is. */
 

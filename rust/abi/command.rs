@@ -273,6 +273,17 @@ layout! {
         rq_psn: u32 = 17 @ 32,
         /// Flow label of the packets, 20 bits (RC, UC; with `path`).
         flow_label: u32 = 18 @ 0,
+        /// PSN of the oldest packet that has no acknowledgement; `sq_psn` if each has one (RC by
+        /// frames; queried, as all that follow).
+        acked_psn: u32 = 18 @ 32,
+        /// Requests that were begun and are not completed.
+        in_flight: u8 = 19 @ 0,
+        /// Packets that may be in flight.
+        room: u8 = 19 @ 8,
+        /// How often what is in flight was sent again without progress.
+        repeats: u8 = 19 @ 16,
+        /// [`waits_for`].
+        waits_for: u8 = 19 @ 24,
         ..;
         /// The buffer list of the SQ.
         sq: BufferList = 8,
@@ -283,6 +294,16 @@ layout! {
 
 /// Most READs and atomics of a queue pair that are in flight on the network.
 pub const READS: u8 = 16;
+
+/// What the requester of a reliable connection by frames waits for, as bits.
+pub mod waits_for {
+    /// An acknowledgement, until its timeout.
+    pub const ANSWER: u8 = 1 << 0;
+    /// A receive of its peer, which was not ready.
+    pub const RECEIVER: u8 = 1 << 1;
+    /// Room, or an answer, before it begins another request.
+    pub const ROOM: u8 = 1 << 2;
+}
 
 /// What a queue pair is.
 pub mod qp_flags {

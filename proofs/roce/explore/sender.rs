@@ -9,16 +9,6 @@ impl<const N: usize> Sender<N> {
         self.sent.since(self.acked).unsigned_abs()
     }
 
-    /// The oldest PSN that is not acknowledged.
-    pub const fn acked(&self) -> Psn {
-        self.acked
-    }
-
-    /// Packets that may be in flight now.
-    pub const fn room(&self) -> u32 {
-        self.room
-    }
-
     /// Whether what is in flight was sent again since the last progress.
     pub const fn repeats(&self) -> bool {
         self.repeats

@@ -210,6 +210,8 @@ impl<H: Host> Function<H> {
             context.rq_producer,
             context.rq_consumer,
             u32::from(context.draining),
+            context.acked_psn,
+            u32::from(context.in_flight | context.room | context.repeats | context.waits_for),
         ];
         check_unset(queried.into_iter())?;
         let known = match self.data.core.config.frmrs {

@@ -12,6 +12,8 @@ use crate::message::WqeWords;
 use crate::path::AddressVector;
 use crate::timer;
 use crate::tries::NO_LIMIT;
+use qpair_abi::command::waits_for;
+use qpair_abi::command::QpContext;
 use qpair_abi::command::READS;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
@@ -82,6 +84,9 @@ pub(crate) struct Link {
     /// When the core is asked for a turn; `u64::MAX` is never.
     pub(crate) armed: u64,
 }
+
+// What QUERY has 8 bits for.
+const _: () = assert!(REQUESTS <= u8::MAX as usize && PACKETS <= u8::MAX as u32);
 
 // A connection, its requests in flight and its inbox are bounded. The frames in the inbox are not of
 // one connection: the function has a bound for all.
@@ -159,13 +164,38 @@ impl Link {
         }
     }
 
-    /// The number of the next packet that was not sent before, and of the next that is expected.
-    pub(crate) fn next_psns(&self) -> (u32, u32) {
-        let (sent, expected) = match &self.transport {
-            Transport::Rc(both) => (both.sender.sent(), both.receiver.expected()),
-            Transport::Uc(both) => (both.sender.next_psn(), both.receiver.expected()),
+    /// Its state, for QUERY: the PSNs are those of the next packet that was not sent before, and of the
+    /// next that is expected.
+    pub(crate) fn context(&self, rest: QpContext) -> QpContext {
+        let both = match &self.transport {
+            Transport::Rc(both) => both,
+            Transport::Uc(both) => {
+                return QpContext {
+                    sq_psn: both.sender.next_psn().get(),
+                    rq_psn: both.receiver.expected().get(),
+                    ..rest
+                }
+            }
         };
-        (sent.get(), expected.get())
+        let tries = both.sender.tries();
+        let waits = [
+            (tries.waits_for_answer(), waits_for::ANSWER),
+            (tries.waits_for_receiver(), waits_for::RECEIVER),
+            (self.is_blocked, waits_for::ROOM),
+        ];
+        QpContext {
+            sq_psn: both.sender.sent().get(),
+            rq_psn: both.receiver.expected().get(),
+            acked_psn: both.sender.acked().get(),
+            in_flight: self.flying.len() as u8,
+            room: both.sender.room() as u8,
+            repeats: tries.repeats(),
+            waits_for: waits
+                .into_iter()
+                .filter(|it| it.0)
+                .fold(0, |all, it| all | it.1),
+            ..rest
+        }
     }
 
     /// Whether frames between these addresses are of this connection.

@@ -167,17 +167,15 @@ impl<M: Mapping> QueuePair<M> {
         }
     }
 
-    /// The fields of its address vector, for QUERY: the PSNs are the next ones.
+    /// The fields of its address vector and of its connection by frames, for QUERY.
     fn av_context(&self) -> QpContext {
         let Some(av) = self.av else {
             return QpContext::default();
         };
-        let psns = self.link.as_deref().map(Link::next_psns);
-        let (sq_psn, rq_psn) = psns.unwrap_or((av.sq_psn, av.rq_psn));
-        QpContext {
-            sq_psn,
-            rq_psn,
-            ..av.context()
+        let context = av.context();
+        match self.link.as_deref() {
+            Some(link) => link.context(context),
+            None => context,
         }
     }
 

@@ -149,6 +149,21 @@ impl<const N: usize> Sender<N> {
         self.sent
     }
 
+    /// The PSN of the oldest packet that is not acknowledged.
+    pub const fn acked(&self) -> Psn {
+        self.acked
+    }
+
+    /// Packets that may be in flight.
+    pub const fn room(&self) -> u32 {
+        self.room
+    }
+
+    /// The budgets, and what it waits for.
+    pub const fn tries(&self) -> &Tries {
+        &self.tries
+    }
+
     /// Whether it waits for a receiver that was not ready.
     pub const fn waits_for_receiver(&self) -> bool {
         self.tries.waits_for_receiver()

@@ -79,6 +79,16 @@ impl Tries {
         }
     }
 
+    /// How often packets were sent again without progress.
+    pub const fn repeats(&self) -> u8 {
+        self.answers
+    }
+
+    /// Whether an answer is awaited.
+    pub const fn waits_for_answer(&self) -> bool {
+        matches!(self.wait, Wait::Answer { .. })
+    }
+
     /// Whether the receiver of the peer is awaited.
     pub const fn waits_for_receiver(&self) -> bool {
         matches!(self.wait, Wait::Receiver { .. })

@@ -132,6 +132,7 @@ pub fn read(abi: &Path) -> anyhow::Result<Facts> {
         ("srq_flags", "SRQ_"),
         ("service", "SERVICE_"),
         ("qp_state", "QPS_"),
+        ("waits_for", "WAITS_FOR_"),
         ("qp_flags", "QP_"),
         ("qp_mask", "QP_MASK_"),
         ("access", "ACCESS_"),

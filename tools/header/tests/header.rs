@@ -74,6 +74,7 @@ fn values() -> BTreeMap<String, u64> {
         "SRQ_": command::srq_flags { FAILED }
         "SERVICE_": command::service { RC UD UC }
         "QPS_": command::qp_state { RESET INIT RTR RTS SQD ERROR }
+        "WAITS_FOR_": command::waits_for { ANSWER RECEIVER ROOM }
         "QP_": command::qp_flags { NO_OWN_COPY REGISTERS }
         "QP_MASK_": command::qp_mask { STATE PEER ACCESS RETRY Q_KEY NOTIFY TIMERS PATH SQ_PSN }
         "ACCESS_": command::access {

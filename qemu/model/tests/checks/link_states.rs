@@ -15,6 +15,7 @@ checks![
     a_peer_that_only_receives,
     a_peer_whose_queue_is_drained,
     a_query_tells_the_next_numbers,
+    a_query_tells_what_is_awaited,
     no_path_no_frames,
     receives_of_a_shared_queue,
     many_connections_and_little_room,
@@ -64,6 +65,34 @@ fn a_query_tells_the_next_numbers() {
         // Three packets, past the wrap.
         assert_eq!(f.connection.psns, [0xff_fffd, 7]);
         assert_eq!(next, [(0, 7), (7, 0)]);
+    }
+}
+
+fn a_query_tells_what_is_awaited() {
+    // The peer answers nothing, or has no receive.
+    for (is_reset, waits) in [(true, waits_for::ANSWER), (false, waits_for::RECEIVER)] {
+        let mut f = Far::new();
+        let [first, _] = f.connection.psns;
+        if is_reset {
+            f.reset(1);
+        }
+        f.post(wqe(opcode::SEND, 1), &[f.mrs[0].sge(0, 3000)]);
+        f.lan.pass(20_000);
+        let qp = f.qps[0].number;
+        let is = f.m(0).query_qp(qp);
+        assert_eq!((is.acked_psn, is.sq_psn), (first, 0));
+        assert_eq!((is.in_flight, is.room, is.repeats), (1, 32, 0));
+        assert_eq!(is.waits_for, waits);
+        if is_reset {
+            f.lan.pass(1 << 32);
+            assert_eq!(f.m(0).query_qp(qp).in_flight, 0);
+        } else {
+            f.recv(5, &[f.mrs[1].sge(0, 4000)]);
+            f.lan.settle();
+            let is = f.m(0).query_qp(qp);
+            assert_eq!((is.acked_psn, is.sq_psn), (0, 0));
+            assert_eq!((is.in_flight, is.repeats, is.waits_for), (0, 0, 0));
+        }
     }
 }
 
