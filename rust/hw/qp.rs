@@ -265,7 +265,8 @@ impl QueuePair {
         }
         // CAST: At most `MAX_BLOCKS`.
         let count = count as u32;
-        let mut room = self.sq.room_as_asked(count, signal)?;
+        let mut batch = self.sq.batch(Ring::view);
+        let mut room = batch.room_as_asked(count, signal)?;
         let flags = match room.signaled() {
             true => u64::from(send_flags::SIGNALED),
             false => 0,
@@ -409,7 +410,8 @@ pub(crate) fn post_recv<K: Kind>(
     if sges.len() > recv_sges(stride) {
         return Err(Refused::TooLarge);
     }
-    let mut room = ring.room(1, true)?;
+    let mut batch = ring.batch(Ring::view);
+    let mut room = batch.room(1, true)?;
     let opcode = u32::from(opcode::RECV);
     trace::post(number.raw(), room.index().get(), opcode, id);
     let head = RecvWqe {

@@ -208,7 +208,8 @@ impl<S: Storage> Chain<S> {
         self.storage().after_owner();
         let mut user = [0; 5];
         if state & status::EOF != 0 {
-            let words: [u64; WORDS] = self.storage().load_all(at);
+            let words: [u64; WORDS] =
+                core::array::from_fn(|i| self.storage().load(at.wrapping_add(i)));
             let all = ChainDescriptor::decode(&words);
             user = [all.app0, all.app1, all.app2, all.app3, all.app4];
         }

@@ -28,11 +28,15 @@ use super::credit::Pool;
 use super::credit::RingId;
 use super::index::Depth;
 use super::index::Index;
-use super::resize::Stays;
-use super::resize::Switch;
 use super::storage::BadRing;
 use super::storage::Storage;
 use core::marker::PhantomData;
+
+#[cfg(not(MODULE))]
+mod process;
+
+#[cfg(not(MODULE))]
+pub use process::Flushed;
 
 /// The consumer of a CQ.
 pub type CqConsumer<S> = Consumer<S, Cq, 4>;
@@ -82,21 +86,6 @@ impl<K: Kind> Published<K> {
     #[inline(always)]
     pub const fn head(self) -> Index {
         self.head
-    }
-}
-
-/// Everything read of this ring has been published; nothing more can be read while this lives.
-#[derive(Debug)]
-pub struct Flushed<'a, K: Kind> {
-    ring: RingId,
-    kind: PhantomData<&'a fn() -> K>,
-}
-
-impl<K: Kind> Flushed<'_, K> {
-    /// The ring that it is of.
-    #[inline(always)]
-    pub const fn ring(&self) -> RingId {
-        self.ring
     }
 }
 
@@ -177,18 +166,6 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
         self.depth
     }
 
-    /// The memory of the ring.
-    #[inline(always)]
-    pub const fn storage(&self) -> &S {
-        &self.storage
-    }
-
-    /// Ends the ring; returns its memory.
-    #[inline]
-    pub fn into_storage(self) -> S {
-        self.storage
-    }
-
     /// The next entry to read.
     #[inline(always)]
     pub const fn head(&self) -> Index {
@@ -209,16 +186,6 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
             head: self.published,
             kind: PhantomData,
         }
-    }
-
-    /// `Some` if everything read so far has been published.
-    #[inline(always)]
-    pub fn flushed(&self) -> Option<Flushed<'_, K>> {
-        let flushed = self.unpublished() == 0;
-        flushed.then_some(Flushed {
-            ring: self.ring,
-            kind: PhantomData,
-        })
     }
 
     /// The index until which a destroyed queue's slots wait, if the device reported `until`: at most
@@ -253,26 +220,6 @@ impl<S: Storage, K: Kind, const N: usize> Consumer<S, K, N> {
     /// Shows the entries that were not read to `look`, with the index past each; none is taken.
     pub fn visit(&self, look: impl FnMut(&[u64; N], Index)) {
         visit(&self.storage, self.depth, self.head, look);
-    }
-
-    /// Goes on in another ring, zeroed and with `depth` entries, in which the device writes since
-    /// `switch`; returns the memory of the ring before. What was read there is still to be
-    /// published.
-    ///
-    /// # Errors
-    ///
-    /// Entries of the ring before are unread, or the new one is too small: it gets the memory back.
-    pub fn switch(&mut self, switch: Switch, storage: S, depth: Depth) -> Result<S, (S, Stays)> {
-        let words = (depth.entries() as usize).checked_mul(N);
-        if words.is_none_or(|words| words > storage.words()) {
-            return Err((storage, Stays::BadRing));
-        }
-        if self.head != switch.end {
-            return Err((storage, Stays::Unread));
-        }
-        self.depth = depth;
-        self.head = switch.begin;
-        Ok(core::mem::replace(&mut self.storage, storage))
     }
 
     /// Takes entries in a row, through the `view` of the ring's memory; returns how many. `takes`

@@ -256,9 +256,4 @@ impl EventSlots {
                 .wrapping_add(self.deferred.count()),
         )
     }
-
-    /// The EQ was destroyed, after its CQs: no slot may be missing.
-    pub fn retire(self) -> Result<(), Imbalance> {
-        self.audit(0)
-    }
 }

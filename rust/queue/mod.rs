@@ -29,6 +29,7 @@
 //! | [`pending`] | requests that are posted and not completed; the length of a receive | driver |
 //! | [`poll`] | the event poll | driver |
 //! | [`buflist`] | page size and tables of a buffer | driver |
+//! | [`rows`] | storing entries in a row | library |
 //! | [`shape`] | how to walk the tables of a buffer | device |
 //! | [`receives`] | receives of an SRQ that are posted and not completed | driver |
 //! | [`shared`] | receives that queue pairs share | all |
@@ -59,6 +60,8 @@ pub mod poll;
 pub mod producer;
 pub mod receives;
 pub mod resize;
+#[cfg(not(MODULE))]
+pub mod rows;
 #[cfg(not(MODULE))]
 pub mod shape;
 pub mod shared;

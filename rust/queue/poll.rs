@@ -139,12 +139,6 @@ impl Node {
         Self { arming, next: None }
     }
 
-    /// The EQ slot reserved for the CQ's event.
-    #[inline]
-    pub const fn arming(&self) -> &Arming {
-        &self.arming
-    }
-
     /// EQ slots that the CQ holds, for the audit.
     #[inline]
     pub const fn held(&self) -> u32 {
@@ -333,11 +327,6 @@ impl<S: Storage> Poller<S> {
     /// Whether every slot is accounted for, with the `held` of all nodes.
     pub fn audit(&self, held: u32) -> Result<(), Imbalance> {
         self.slots.audit(held)
-    }
-
-    /// The EQ was destroyed, after its CQs; returns its memory.
-    pub fn retire(self) -> (S, Result<(), Imbalance>) {
-        (self.eq.into_storage(), self.slots.retire())
     }
 
     /// Begins a poll, with a budget.

@@ -16,10 +16,10 @@
 //!   request.
 //! - A completion moves the slots before its index from in flight to completed. One whose index is
 //!   not in flight (stale, duplicate or garbage), or that comes from a CQ that is not this queue's,
-//!   moves none. [`Producer::complete`] counts these, a [`Row`] returns them to its caller.
+//!   moves none. The caller gets it back.
 //! - A post is signaled, even if the caller did not ask for it, where the queue could otherwise
 //!   never free slots: the run of unsignaled blocks at the tail always leaves room for the largest
-//!   work request. Not so [as its user asks](Producer::room_as_asked).
+//!   work request. Not so [as its user asks](Batch::room_as_asked).
 //! - Posting only writes memory. One doorbell hands over a whole batch. What is not handed over yet
 //!   can be withdrawn.
 //!
@@ -27,7 +27,6 @@
 //! compiler can keep in registers across stores to the ring and barriers. When it ends, the slots
 //! of all its posts or completions are moved at once. A single one is a batch or row of one.
 
-use super::consumer::Flushed;
 use super::consumer::Published;
 use super::consumer::Seen;
 use super::credit::Cq;
@@ -50,6 +49,8 @@ use core::marker::PhantomData;
 
 #[cfg(not(MODULE))]
 mod next;
+#[cfg(not(MODULE))]
+mod process;
 
 #[cfg(not(MODULE))]
 pub(super) use next::NextRing;
@@ -134,7 +135,6 @@ struct Completing<K: Kind> {
     completed: Slots<K>,
     /// Past the last CQE of this queue.
     completed_at: Index,
-    stale: u32,
 }
 
 /// The software side of a ring of work requests.
@@ -205,17 +205,10 @@ impl<S: Storage, K: Kind> Producer<S, K> {
                 flight: Slots::none(ring),
                 completed: Slots::none(ring),
                 completed_at: Index::ZERO,
-                stale: 0,
             },
             handed: first,
             handed_unsignaled: 0,
         })
-    }
-
-    /// Places in the ring.
-    #[inline(always)]
-    pub const fn depth(&self) -> Depth {
-        self.shape.depth
     }
 
     /// Slots that a post may take now.
@@ -237,55 +230,10 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         self.completing.completed.count()
     }
 
-    /// Slots that requests may take, at most the depth.
-    #[inline(always)]
-    pub const fn capacity(&self) -> u32 {
-        self.posting.pool.minted()
-    }
-
-    /// Completions that were [`Stale`].
-    #[inline]
-    pub const fn stale(&self) -> u32 {
-        self.completing.stale
-    }
-
     /// The index of the next work request.
     #[inline(always)]
     pub const fn tail(&self) -> Index {
         self.posting.tail
-    }
-
-    /// The memory of the ring.
-    #[inline(always)]
-    pub const fn storage(&self) -> &S {
-        &self.storage
-    }
-
-    /// Finds room for a work request of `slots` slots, `signal` if the caller wants it signaled.
-    /// Takes no slots until [`Room::post`].
-    #[inline(always)]
-    pub fn room(
-        &mut self,
-        slots: u32,
-        signal: bool,
-    ) -> Result<Room<Batch<'_, &S, K>, &S, K>, Refused> {
-        Room::new(self.batch(|storage| storage), slots, signal)
-    }
-
-    /// As [`room`](Self::room), of a queue whose user answers for its signals: none but those that it
-    /// wants. A user that counts the completions in its CQ has no place for another one. In turn it
-    /// signals a work request before the queue is full, or no slot becomes free.
-    #[inline]
-    pub fn room_as_asked(
-        &mut self,
-        slots: u32,
-        signal: bool,
-    ) -> Result<Room<Batch<'_, &S, K>, &S, K>, Refused> {
-        let mut room = self.room(slots, signal)?;
-        if !signal {
-            room.unsignaled = room.batch.unsignaled.wrapping_add(slots);
-        }
-        Ok(room)
     }
 
     /// Begins a batch of posts, through the `view` of the ring's memory.
@@ -299,20 +247,6 @@ impl<S: Storage, K: Kind> Producer<S, K> {
             unsignaled: self.posting.unsignaled,
             posting: &mut self.posting,
         }
-    }
-
-    /// As [`batch`](Self::batch), of a queue of which `slack` slots are for completed work requests:
-    /// those in flight take at most the others.
-    #[inline(always)]
-    pub fn batch_beside<'a, V: Storage>(
-        &'a mut self,
-        slack: u32,
-        view: impl FnOnce(&'a S) -> V,
-    ) -> Batch<'a, V, K> {
-        let unused = slack.saturating_sub(self.completed());
-        let mut batch = self.batch(view);
-        batch.free = batch.free.saturating_sub(unused);
-        batch
     }
 
     /// Hands over everything posted since the last call: `doorbell` writes the tail to the device.
@@ -332,16 +266,6 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         true
     }
 
-    /// Takes back everything posted since the last [`ring`](Self::ring): the slots are free again,
-    /// and the device will not read them.
-    #[inline]
-    pub fn withdraw(&mut self) {
-        let Posting { pool, posted, .. } = &mut self.posting;
-        pool.reclaim(posted.take());
-        self.posting.tail = self.handed;
-        self.posting.unsignaled = self.handed_unsignaled;
-    }
-
     /// Whether `seen` is of the CQ that this queue's completions come from.
     #[inline]
     pub fn completes_in(&self, seen: Seen<Cq>) -> bool {
@@ -353,14 +277,10 @@ impl<S: Storage, K: Kind> Producer<S, K> {
     pub fn complete(&mut self, index: Index, seen: Seen<Cq>) -> Result<u32, Stale> {
         let completing = &mut self.completing;
         if !completing.is_of(seen) {
-            completing.stale = completing.stale.wrapping_add(1);
             return Err(Stale::Cq);
         }
         let flight = self.handed.since(completing.done);
-        let Some(left) = left(self.handed, flight, index) else {
-            completing.stale = completing.stale.wrapping_add(1);
-            return Err(Stale::Index);
-        };
+        let left = left(self.handed, flight, index).ok_or(Stale::Index)?;
         let count = flight.wrapping_sub(left);
         completing.advance(count, seen);
         Ok(count)
@@ -380,8 +300,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
     /// many.
     ///
     /// This compares indices. If the queue has not been reclaimed for 2^31 entries of its CQ, it
-    /// may free nothing although it could. A caller that cannot accept that uses
-    /// [`reclaim_all`](Self::reclaim_all).
+    /// may free nothing although it could. A process has another way, `reclaim_all`.
     #[inline(always)]
     pub fn reclaim(&mut self, published: Published<Cq>) -> u32 {
         let Completing {
@@ -389,16 +308,6 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         } = self.completing;
         let reaches = published.ring() == cq && published.head().reaches(completed_at);
         if !reaches {
-            return 0;
-        }
-        self.free_completed()
-    }
-
-    /// Frees completed slots, however long ago they completed; returns how many. Their CQE was
-    /// read, and `flushed` proves that everything read has been published.
-    #[inline(always)]
-    pub fn reclaim_all(&mut self, flushed: &Flushed<'_, Cq>) -> u32 {
-        if flushed.ring() != self.completing.cq {
             return 0;
         }
         self.free_completed()
@@ -412,23 +321,11 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         freed
     }
 
-    /// Whether every slot is free, posted, in flight or completed.
-    #[inline]
-    pub const fn audit(&self) -> Result<(), Imbalance> {
-        self.audit_with(0)
-    }
-
     /// As [`audit`](Self::audit), with `held` slots that a shared queue has taken out.
     #[inline]
     pub(super) const fn audit_with(&self, held: u32) -> Result<(), Imbalance> {
         let out = self.in_flight().wrapping_add(self.completed());
         self.posting.pool.audit(out.wrapping_add(held))
-    }
-
-    /// Slots that the device has.
-    #[inline(always)]
-    pub(super) const fn flight(&self) -> u32 {
-        self.completing.flight.count()
     }
 
     /// Takes `count` slots out of those in flight, whatever their indices; `None` if there are
@@ -544,45 +441,27 @@ pub struct Batch<'a, V: Storage, K: Kind> {
 }
 
 impl<'a, V: Storage + 'a, K: Kind> Batch<'a, V, K> {
-    /// Reserves slots, as [`Producer::room`].
+    /// Finds room for a work request of `slots` slots, `signal` if the caller wants it signaled.
+    /// Takes no slots until [`Room::post`].
     #[inline(always)]
     pub fn room(&mut self, slots: u32, signal: bool) -> Result<Room<&mut Self, V, K>, Refused> {
         Room::new(self, slots, signal)
     }
-}
 
-impl<'a, V: Storage + 'a> Batch<'a, V, Sq> {
-    /// Posts work requests of one block in a row; returns how many. `next` gives whether the caller
-    /// wants the next one signaled, and what writes it, which is told whether it must be. The row
-    /// ends where `next` gives none, where no slot is free, or where the ring's memory ends.
-    #[inline(always)]
-    pub fn post_row<W>(&mut self, mut next: impl FnMut() -> Option<(bool, W)>) -> u32
-    where
-        W: FnOnce(bool) -> [u64; BLOCK_WORDS],
-    {
-        let Shape { depth, .. } = self.shape;
-        let position = depth.position(self.tail);
-        let to_end = depth.entries().wrapping_sub(position);
-        // As in `Room::new`.
-        let minted = self.posting.pool.minted();
-        let most = minted.saturating_sub(self.shape.largest);
-        let mut unsignaled = self.unsignaled;
-        let posted = self.storage.store_row(
-            (position as usize).wrapping_mul(BLOCK_WORDS),
-            self.free.min(to_end),
-            || {
-                let (signal, words) = next()?;
-                unsignaled = unsignaled.wrapping_add(1);
-                if signal || unsignaled > most {
-                    unsignaled = 0;
-                }
-                Some(words(unsignaled == 0))
-            },
-        );
-        self.unsignaled = unsignaled;
-        self.free = self.free.wrapping_sub(posted);
-        self.tail = self.tail.plus(posted);
-        posted
+    /// As [`room`](Self::room), of a queue whose user answers for its signals: none but those that it
+    /// wants. A user that counts the completions in its CQ has no place for another one. In turn it
+    /// signals a work request before the queue is full, or no slot becomes free.
+    #[inline]
+    pub fn room_as_asked(
+        &mut self,
+        slots: u32,
+        signal: bool,
+    ) -> Result<Room<&mut Self, V, K>, Refused> {
+        let mut room = self.room(slots, signal)?;
+        if !signal {
+            room.unsignaled = room.batch.unsignaled.wrapping_add(slots);
+        }
+        Ok(room)
     }
 }
 

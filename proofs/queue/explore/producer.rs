@@ -16,6 +16,5 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         } else {
             completing.completed_at.plus(cq)
         };
-        completing.stale = 0;
     }
 }

@@ -10,6 +10,7 @@ use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use qpair_queue::rows::Rows;
 use qpair_queue::storage::Storage;
 use qpair_ring::{Words, PAGE, WORD};
 use rustix::io::Errno;
@@ -286,10 +287,6 @@ macro_rules! as_its_view {
                 self.view().before_tail();
             }
             #[inline(always)]
-            fn load_all<const N: usize>(&self, at: usize) -> [u64; N] {
-                self.view().load_all(at)
-            }
-            #[inline(always)]
             fn load_entry<const N: usize>(
                 &self,
                 at: usize,
@@ -302,6 +299,8 @@ macro_rules! as_its_view {
                 self.view().store_all(at, words);
             }
         }
+
+        impl Rows for $name {}
     )* };
 }
 

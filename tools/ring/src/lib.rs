@@ -12,6 +12,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 
+use qpair_queue::rows::Rows;
 use qpair_queue::storage::Storage;
 
 /// Bytes of a page; rings begin at one.
@@ -140,12 +141,6 @@ impl Storage for Words<'_> {
     }
 
     #[inline(always)]
-    fn load_all<const N: usize>(&self, at: usize) -> [u64; N] {
-        let from: &[AtomicU64; N] = self.at(at);
-        std::array::from_fn(|i| load(&from[i]))
-    }
-
-    #[inline(always)]
     fn load_entry<const N: usize>(
         &self,
         at: usize,
@@ -178,6 +173,14 @@ impl Storage for Words<'_> {
         for (into, word) in into.iter().zip(words) {
             into.store(word.to_le(), Ordering::Relaxed);
         }
+    }
+}
+
+impl Rows for Words<'_> {
+    #[inline(always)]
+    fn load_all<const N: usize>(&self, at: usize) -> [u64; N] {
+        let from: &[AtomicU64; N] = self.at(at);
+        std::array::from_fn(|i| load(&from[i]))
     }
 
     #[inline(always)]

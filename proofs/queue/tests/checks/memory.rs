@@ -3,6 +3,7 @@
 
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
+use qpair_queue::rows::Rows;
 use qpair_queue::storage::Storage;
 use std::sync::atomic::fence;
 use std::sync::atomic::AtomicU64;
@@ -71,3 +72,5 @@ impl Storage for Memory {
         fence(Ordering::Release);
     }
 }
+
+impl Rows for Memory {}

@@ -401,7 +401,7 @@ fn a_refused_completion_frees_nothing() {
                     });
                     let index = near(rng, sq.tail());
                     if let Some(seen) = seen {
-                        met.check("completion", &mut sq, without("stale"), |sq| {
+                        met.check("completion", &mut sq, whole, |sq| {
                             sq.complete(index, seen).is_err()
                         });
                         let index = near(rng, sq.tail());
@@ -415,12 +415,9 @@ fn a_refused_completion_frees_nothing() {
                 }
                 3 => {
                     let index = near(rng, sq.tail());
-                    met.check(
-                        "completion of another CQ",
-                        &mut sq,
-                        without("stale"),
-                        |sq| sq.complete(index, foreign).is_err(),
-                    );
+                    met.check("completion of another CQ", &mut sq, whole, |sq| {
+                        sq.complete(index, foreign).is_err()
+                    });
                     met.check("completion of another CQ", &mut sq, whole, |sq| {
                         let mut row = sq.row();
                         let _ = row.complete(index);

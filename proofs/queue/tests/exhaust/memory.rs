@@ -106,7 +106,7 @@ impl<const WORDS: usize> Storage for Written<WORDS> {
             met();
             return None;
         }
-        Some(self.load_all(at))
+        Some(std::array::from_fn(|i| self.load(at + i)))
     }
     fn after_owner(&self) {}
     fn before_head(&self) {}
