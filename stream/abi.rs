@@ -6,6 +6,9 @@
 #[path = "../rust/abi/layout.rs"]
 mod layout;
 #[macro_use]
+#[path = "../rust/abi/offsets.rs"]
+mod offsets;
+#[macro_use]
 #[path = "../rust/abi/tables.rs"]
 mod tables;
 #[path = "../rust/abi/stream/mod.rs"]

@@ -140,7 +140,7 @@
 
 /* What registers read as. */
 
-/* What `MAGIC` reads as: "QPR1". */
+/* What MAGIC reads as: "QPR1". */
 #define QPAIR_HW_MAGIC_VALUE			0x31525051
 /* The major version of the programming model that this source describes. */
 #define QPAIR_HW_MAJOR				2
@@ -393,72 +393,6 @@ struct qpair_hw_atomic_wqe {
 };
 
 /**
- * struct qpair_hw_flush_wqe - A FLUSH in a send queue: a struct
- * qpair_hw_send_wqe of which other fields are used.
- *
- * @opcode: As of a struct qpair_hw_send_wqe: FLUSH.
- * @flags: As of a struct qpair_hw_send_wqe.
- * @blocks: As of a struct qpair_hw_send_wqe.
- * @sges: Must be 0: it has no SGEs.
- * @kinds: QPAIR_HW_FLUSH_*: at least one kind.
- * @whole: 0: the range; 1: the whole region, whatever the range.
- * @reserved6: Zero.
- * @wr_id: As of a struct qpair_hw_send_wqe.
- * @remote_addr: Address in the peer's region.
- * @rkey: Key of the peer's region.
- * @inline_bytes: Must be 0: it has no inline data.
- * @bytes: Bytes of the range.
- * @reserved12: Zero.
- */
-struct qpair_hw_flush_wqe {
-	__u8 opcode;
-	__u8 flags;
-	__u8 blocks;
-	__u8 sges;
-	__u8 kinds;
-	__u8 whole;
-	__u8 reserved6[2];
-	__le64 wr_id;
-	__le64 remote_addr;
-	__le32 rkey;
-	__le32 inline_bytes;
-	__le64 bytes;
-	__u8 reserved12[8];
-};
-
-/**
- * struct qpair_hw_bind_wqe - The bind of a memory window, in a send queue. No
- * SGE follows.
- *
- * @opcode: As of a struct qpair_hw_send_wqe: BIND.
- * @flags: As of a struct qpair_hw_send_wqe.
- * @blocks: As of a struct qpair_hw_send_wqe.
- * @sges: Must be 0: it has no SGEs.
- * @access: Rights of the window: REMOTE_* and ZERO_BASED of QPAIR_HW_ACCESS_*.
- * @wr_id: As of a struct qpair_hw_send_wqe.
- * @addr: First byte of the window, an address of the region.
- * @window: A key of the window, with any tag.
- * @inline_bytes: Must be 0: it has no inline data.
- * @bytes: Length of the window in bytes; 0 unbinds one of type 1.
- * @region: Key of the region.
- * @new_key: Key that the window gets: window with the new tag.
- */
-struct qpair_hw_bind_wqe {
-	__u8 opcode;
-	__u8 flags;
-	__u8 blocks;
-	__u8 sges;
-	__le32 access;
-	__le64 wr_id;
-	__le64 addr;
-	__le32 window;
-	__le32 inline_bytes;
-	__le64 bytes;
-	__le32 region;
-	__le32 new_key;
-};
-
-/**
  * struct qpair_hw_reg_wqe - The registration of an FRMR, in the send queue of
  * a queue pair that registers. No SGE follows.
  *
@@ -566,6 +500,72 @@ struct qpair_hw_eqe {
 	__u8 reserved4[6];
 };
 
+/**
+ * struct qpair_hw_flush_wqe - A FLUSH in a send queue: a struct
+ * qpair_hw_send_wqe of which other fields are used.
+ *
+ * @opcode: As of a struct qpair_hw_send_wqe: FLUSH.
+ * @flags: As of a struct qpair_hw_send_wqe.
+ * @blocks: As of a struct qpair_hw_send_wqe.
+ * @sges: Must be 0: it has no SGEs.
+ * @kinds: QPAIR_HW_FLUSH_*: at least one kind.
+ * @whole: 0: the range; 1: the whole region, whatever the range.
+ * @reserved6: Zero.
+ * @wr_id: As of a struct qpair_hw_send_wqe.
+ * @remote_addr: Address in the peer's region.
+ * @rkey: Key of the peer's region.
+ * @inline_bytes: Must be 0: it has no inline data.
+ * @bytes: Bytes of the range.
+ * @reserved12: Zero.
+ */
+struct qpair_hw_flush_wqe {
+	__u8 opcode;
+	__u8 flags;
+	__u8 blocks;
+	__u8 sges;
+	__u8 kinds;
+	__u8 whole;
+	__u8 reserved6[2];
+	__le64 wr_id;
+	__le64 remote_addr;
+	__le32 rkey;
+	__le32 inline_bytes;
+	__le64 bytes;
+	__u8 reserved12[8];
+};
+
+/**
+ * struct qpair_hw_bind_wqe - The bind of a memory window, in a send queue. No
+ * SGE follows.
+ *
+ * @opcode: As of a struct qpair_hw_send_wqe: BIND.
+ * @flags: As of a struct qpair_hw_send_wqe.
+ * @blocks: As of a struct qpair_hw_send_wqe.
+ * @sges: Must be 0: it has no SGEs.
+ * @access: Rights of the window: REMOTE_* and ZERO_BASED of QPAIR_HW_ACCESS_*.
+ * @wr_id: As of a struct qpair_hw_send_wqe.
+ * @addr: First byte of the window, an address of the region.
+ * @window: A key of the window, with any tag.
+ * @inline_bytes: Must be 0: it has no inline data.
+ * @bytes: Length of the window in bytes; 0 unbinds one of type 1.
+ * @region: Key of the region.
+ * @new_key: Key that the window gets: window with the new tag.
+ */
+struct qpair_hw_bind_wqe {
+	__u8 opcode;
+	__u8 flags;
+	__u8 blocks;
+	__u8 sges;
+	__le32 access;
+	__le64 wr_id;
+	__le64 addr;
+	__le32 window;
+	__le32 inline_bytes;
+	__le64 bytes;
+	__le32 region;
+	__le32 new_key;
+};
+
 /* What a send work request does. */
 
 /* Does nothing, and completes. */
@@ -606,13 +606,6 @@ struct qpair_hw_eqe {
 /* In CQEs only: a receive that a WRITE with immediate took. */
 #define QPAIR_HW_OP_RECV_WRITE_IMM		0x81
 
-/* What a FLUSH waits for. */
-
-/* All see what was written. */
-#define QPAIR_HW_FLUSH_GLOBAL			(1 << 0)
-/* What was written outlives a loss of power, if the memory does. */
-#define QPAIR_HW_FLUSH_PERSISTENT		(1 << 1)
-
 /* How a send work request is done. */
 
 /* Writes a CQE when done. One that fails always does. */
@@ -640,6 +633,13 @@ struct qpair_hw_eqe {
  * imm is the key of the memory window or FRMR that the sender has invalidated.
  */
 #define QPAIR_HW_CQE_INV			(1 << 6)
+
+/* What a FLUSH waits for. */
+
+/* All see what was written. */
+#define QPAIR_HW_FLUSH_GLOBAL			(1 << 0)
+/* What was written outlives a loss of power, if the memory does. */
+#define QPAIR_HW_FLUSH_PERSISTENT		(1 << 1)
 
 /* Statuses of completions, with the numbers of enum ibv_wc_status. */
 

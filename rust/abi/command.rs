@@ -318,43 +318,6 @@ pub mod qp_flags {
 pub mod timer {
     /// Code 0 of verbs: of `timeout` no end, of `min_rnr_timer` the longest.
     pub const ZERO: u8 = 32;
-    /// Nanoseconds of the unit of `timeout`.
-    pub const UNIT_NANOS: u64 = 4096;
-    /// Nanoseconds by code of verbs.
-    pub const RNR_NANOS: [u64; 32] = [
-        655_360_000,
-        10_000,
-        20_000,
-        30_000,
-        40_000,
-        60_000,
-        80_000,
-        120_000,
-        160_000,
-        240_000,
-        320_000,
-        480_000,
-        640_000,
-        960_000,
-        1_280_000,
-        1_920_000,
-        2_560_000,
-        3_840_000,
-        5_120_000,
-        7_680_000,
-        10_240_000,
-        15_360_000,
-        20_480_000,
-        30_720_000,
-        40_960_000,
-        61_440_000,
-        81_920_000,
-        122_880_000,
-        163_840_000,
-        245_760_000,
-        327_680_000,
-        491_520_000,
-    ];
 }
 
 /// Services of a queue pair.

@@ -19,6 +19,14 @@
 use super::command::BufferList;
 use super::Number;
 
+#[cfg(not(MODULE))]
+mod process;
+
+#[cfg(not(MODULE))]
+pub use self::process::*;
+#[cfg(not(MODULE))]
+use super::layout;
+
 /// Most payload bytes of a datagram.
 pub const DATAGRAM_BYTES: usize = 4096;
 /// The bit of a [`UdWqe`]'s Q_Key that selects the sender's own.
@@ -37,11 +45,6 @@ pub const MAX_BLOCKS: usize = 4;
 pub const MAX_WINDOWS: u32 = 1 << 12;
 /// Largest shift of an RQ's stride, `64 << shift` bytes.
 pub const MAX_STRIDE_SHIFT: u8 = 2;
-
-/// Most SGEs that a WQE of `blocks` blocks holds.
-pub const fn send_sges(blocks: usize) -> usize {
-    (blocks * BLOCK_WORDS - SendWqe::WORDS) / Sge::WORDS
-}
 
 /// Most bytes of inline data that a WQE of `blocks` blocks holds.
 pub const fn inline_bytes(blocks: usize) -> usize {
@@ -72,37 +75,6 @@ impl UdWqe {
         // CAST: Its parts.
         self.flow_low = label as u16;
         self.flow_high = ((label & MAX_FLOW_LABEL) >> u16::BITS) as u8;
-    }
-
-    /// The flow label of the GRH, 20 bits.
-    pub const fn flow_label(&self) -> u32 {
-        // CAST: Wider.
-        (self.flow_high as u32) << u16::BITS | self.flow_low as u32
-    }
-
-    /// Word 3 of an address alone: a send has its inline bytes besides.
-    pub fn route(source: u16, hop_limit: u8, traffic_class: u8, flow_label: u32) -> u64 {
-        let mut wqe = Self {
-            source,
-            hop_limit,
-            traffic_class,
-            ..Self::default()
-        };
-        wqe.set_flow_label(flow_label);
-        let [_, _, _, route, ..] = wqe.encode();
-        route
-    }
-
-    /// Word 6 of an address alone.
-    pub fn mac(mac: [u8; 6]) -> u64 {
-        let (mac_low, mac_high) = mac_parts(mac);
-        let wqe = Self {
-            mac_low,
-            mac_high,
-            ..Self::default()
-        };
-        let [_, _, _, _, _, _, mac, _] = wqe.encode();
-        mac
     }
 }
 
@@ -212,74 +184,6 @@ layout! {
 }
 
 layout! {
-    /// A FLUSH in a send queue: a [`SendWqe`] of which other fields are used.
-    pub struct FlushWqe: 6 {
-        /// As of a [`SendWqe`]: FLUSH.
-        opcode: u8 = 0 @ 0,
-        /// As of a [`SendWqe`].
-        flags: u8 = 0 @ 8,
-        /// As of a [`SendWqe`].
-        blocks: u8 = 0 @ 16,
-        /// Must be 0: it has no SGEs.
-        sges: u8 = 0 @ 24,
-        /// [`flush`]: at least one kind.
-        kinds: u8 = 0 @ 32,
-        /// 0: the range; 1: the whole region, whatever the range.
-        whole: u8 = 0 @ 40,
-        /// As of a [`SendWqe`].
-        wr_id: u64 = 1 @ 0,
-        /// Address in the peer's region.
-        remote_addr: u64 = 2 @ 0,
-        /// Key of the peer's region.
-        rkey: u32 = 3 @ 0,
-        /// Must be 0: it has no inline data.
-        inline_bytes: u32 = 3 @ 32,
-        /// Bytes of the range.
-        bytes: u64 = 4 @ 0,
-        ..;
-    }
-}
-
-/// What a FLUSH waits for.
-pub mod flush {
-    /// All see what was written.
-    pub const GLOBAL: u8 = 1 << 0;
-    /// What was written outlives a loss of power, if the memory does.
-    pub const PERSISTENT: u8 = 1 << 1;
-}
-
-layout! {
-    /// The bind of a memory window, in a send queue. No SGE follows.
-    pub struct BindWqe: 6 {
-        /// As of a [`SendWqe`]: BIND.
-        opcode: u8 = 0 @ 0,
-        /// As of a [`SendWqe`].
-        flags: u8 = 0 @ 8,
-        /// As of a [`SendWqe`].
-        blocks: u8 = 0 @ 16,
-        /// Must be 0: it has no SGEs.
-        sges: u8 = 0 @ 24,
-        /// Rights of the window: `REMOTE_*` and `ZERO_BASED` of
-        /// [`access`](super::command::access).
-        access: u32 = 0 @ 32,
-        /// As of a [`SendWqe`].
-        wr_id: u64 = 1 @ 0,
-        /// First byte of the window, an address of the region.
-        addr: u64 = 2 @ 0,
-        /// A key of the window, with any tag.
-        window: u32 = 3 @ 0,
-        /// Must be 0: it has no inline data.
-        inline_bytes: u32 = 3 @ 32,
-        /// Length of the window in bytes; 0 unbinds one of type 1.
-        bytes: u64 = 4 @ 0,
-        /// Key of the region.
-        region: u32 = 5 @ 0,
-        /// Key that the window gets: `window` with the new tag.
-        new_key: u32 = 5 @ 32,
-    }
-}
-
-layout! {
     /// The registration of an FRMR, in the send queue of a queue pair that registers. No SGE follows.
     pub struct RegWqe: 8 {
         /// As of a [`SendWqe`]: REG_MR.
@@ -318,17 +222,6 @@ pub const fn window_key(window: Number, tag: u8) -> u32 {
     WINDOW_KEY | generation << 20 | index << 8 | tag as u32
 }
 
-/// Number and tag of a memory window with this key; `None` if it is no window's.
-#[inline]
-pub const fn window_of(key: u32) -> Option<(Number, u8)> {
-    if key & WINDOW_KEY == 0 {
-        return None;
-    }
-    let index = (key >> 8 & (MAX_WINDOWS - 1)) as u16;
-    let generation = (key >> 20) as u16 & Number::MW_GENERATIONS;
-    Some((Number::new(index, generation), key as u8))
-}
-
 /// The bit that the keys of FRMRs have, without [`WINDOW_KEY`]; those of regions have neither.
 pub const FRMR_KEY: u32 = 0x40000000;
 
@@ -337,16 +230,6 @@ pub const FRMR_KEY: u32 = 0x40000000;
 pub const fn frmr_key(frmr: Number, tag: u8) -> u32 {
     let generation = frmr.generation() as u32 & Number::FRMR_GENERATIONS as u32;
     FRMR_KEY | generation << 24 | (frmr.index() as u32) << 8 | tag as u32
-}
-
-/// Number and tag of an FRMR with this key; `None` if it is no FRMR's.
-#[inline]
-pub const fn frmr_of(key: u32) -> Option<(Number, u8)> {
-    if key & (WINDOW_KEY | FRMR_KEY) != FRMR_KEY {
-        return None;
-    }
-    let generation = (key >> 24) as u16 & Number::FRMR_GENERATIONS;
-    Some((Number::new((key >> 8) as u16, generation), key as u8))
 }
 
 layout! {

@@ -32,6 +32,9 @@ compile_error!("qpair's rings are little-endian and so are all hosts that it sup
 
 #[macro_use]
 mod layout;
+#[cfg(not(MODULE))]
+#[macro_use]
+mod offsets;
 #[macro_use]
 mod tables;
 #[macro_use]

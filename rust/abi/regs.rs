@@ -200,14 +200,16 @@ macro_rules! registers {
 #[cfg(MODULE)]
 pub(crate) use registers;
 
-registers!(fields);
+#[cfg(not(MODULE))]
+mod table;
 
-/// The offset of each register in BAR 0, in bytes.
-pub mod offset {
-    registers!(offsets);
-}
+#[cfg(not(MODULE))]
+pub use self::table::{
+    offset,
+    FIELDS, //
+};
 
-/// What [`MAGIC`](offset::MAGIC) reads as: "QPR1".
+/// What `MAGIC` reads as: "QPR1".
 pub const MAGIC_VALUE: u32 = u32::from_le_bytes(*b"QPR1");
 /// The major version of the programming model that this source describes.
 pub const MAJOR: u32 = 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Tables of codes and of registers.
+//! Tables of codes.
 
 /// A table of codes: an enum, and its conversion from an untrusted byte.
 macro_rules! codes {
@@ -44,31 +44,5 @@ macro_rules! codes {
                 f.write_str(self.text())
             }
         }
-    };
-}
-
-/// The offset of each register of a table.
-macro_rules! offsets {
-    ($(
-        $(#[$attr:meta])*
-        pub $name:ident($t:ty) @ $offset:literal { $($fields:tt)* }
-    )*) => {
-        $( $(#[$attr])* pub const $name: u64 = $offset; )*
-        /// Name and offset of each register, in order.
-        pub const ALL: &[(&str, u64)] = &[$( (stringify!($name), $offset) ),*];
-    };
-}
-
-/// The fields of each register of a table.
-macro_rules! fields {
-    ($(
-        $(#[$attr:meta])*
-        pub $name:ident($t:ty) @ $offset:literal {
-            $( $(#[$fattr:meta])* $hi:literal:$lo:literal $field:ident; )*
-        }
-    )*) => {
-        /// Register, name, highest and lowest bit of each field, in order.
-        pub const FIELDS: &[(&str, &str, u32, u32)] =
-            &[$( $( (stringify!($name), stringify!($field), $hi, $lo), )* )*];
     };
 }

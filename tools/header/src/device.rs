@@ -40,7 +40,8 @@ pub fn read(abi: &Path) -> anyhow::Result<Facts> {
         ..Facts::default()
     };
     let (entry, command) = (file(abi, "entry.rs")?, file(abi, "command.rs")?);
-    let status = file(abi, "status.rs")?;
+    let of_processes = file(abi, "entry/process.rs")?;
+    let (status, detail) = (file(abi, "status.rs")?, file(abi, "status/detail.rs")?);
 
     facts.section("The PCI function.");
     facts.constants(
@@ -97,14 +98,15 @@ pub fn read(abi: &Path) -> anyhow::Result<Facts> {
     // A part of a WQE.
     facts.layout_of(&command, "BufferList")?;
     facts.layouts(&entry)?;
+    facts.layouts(&of_processes)?;
     for (name, prefix) in [
         ("opcode", "OP_"),
-        ("flush", "FLUSH_"),
         ("send_flags", "SEND_"),
         ("cqe_flags", "CQE_"),
     ] {
         facts.module(&entry, name, &format!("{PREFIX}{prefix}"))?;
     }
+    facts.module(&of_processes, "flush", &format!("{PREFIX}FLUSH_"))?;
     facts.codes_of(
         &status,
         "Status",
@@ -112,7 +114,7 @@ pub fn read(abi: &Path) -> anyhow::Result<Facts> {
         "Statuses of completions, with the numbers of enum ibv_wc_status.",
     )?;
     facts.codes_of(
-        &status,
+        &detail,
         "Detail",
         "DETAIL",
         "Vendor details of completions: which check refused.",

@@ -236,9 +236,14 @@ fn what_is_not_understood_is_refused() {
         "regs.rs",
         "doorbell.rs",
         "entry.rs",
+        "entry/process.rs",
         "command.rs",
         "status.rs",
+        "status/detail.rs",
     ];
+    for folder in ["entry", "status"] {
+        fs::create_dir(dir.path().join(folder)).unwrap();
+    }
     let write = |name: &str, text: String| fs::write(dir.path().join(name), text).unwrap();
     for name in files.into_iter().chain(["counters.rs"]) {
         write(name, read(name));
