@@ -47,6 +47,7 @@ pub mod regs;
 pub mod status;
 #[cfg(not(MODULE))]
 pub mod stream;
+#[cfg(not(MODULE))]
 pub mod uverbs;
 
 pub use self::layout::Field;

@@ -15,14 +15,6 @@ macro_rules! structures {
     ($( $(#[$attr:meta])* $name:ident { $( $(#[$of:meta])* $field:ident: $type:ty, )* } )*) => { $(
         $(#[$attr])*
         #[repr(C)]
-        #[cfg_attr(
-            MODULE,
-            derive(
-                zerocopy_derive::FromBytes,
-                zerocopy_derive::IntoBytes,
-                zerocopy_derive::Immutable
-            )
-        )]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $name { $( $(#[$of])* pub $field: $type, )* }
     )* };

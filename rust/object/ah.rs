@@ -13,13 +13,11 @@ use super::file::{
     Verbs, //
 };
 use crate::{
-    abi::{
-        command::GidContext,
-        uverbs::qpair_uresp_create_ah, //
-    },
+    abi::command::GidContext,
     hw::command::SetGid,
     kernel::rdma::{
         ah,
+        uverbs::qpair_uresp_create_ah,
         Address,
         Gid,
         Udata, //

@@ -32,7 +32,6 @@ use crate::{
             READS, //
         },
         counters::Counter,
-        uverbs::QPAIR_UVERBS_ABI_VERSION,
         PCI_DEVICE,
         PCI_REVISION,
         PCI_VENDOR, //
@@ -40,6 +39,7 @@ use crate::{
     hw::command,
     kernel::rdma::{
         self,
+        uverbs::QPAIR_UVERBS_ABI_VERSION,
         Config,
         DeviceAttributes,
         Gid,

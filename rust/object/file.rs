@@ -13,10 +13,7 @@ use super::{
     quota::Quotas, //
 };
 use crate::{
-    abi::{
-        uverbs::qpair_uresp_alloc_ucontext,
-        Number, //
-    },
+    abi::Number,
     hw::command::{
         self,
         Command, //
@@ -26,6 +23,7 @@ use crate::{
         mmio::Frame,
         rdma::{
             context,
+            uverbs::qpair_uresp_alloc_ucontext,
             Udata, //
         },
         task::{

@@ -43,7 +43,6 @@ mod buffer;
 mod cq;
 pub(crate) mod device;
 mod file;
-mod header;
 mod memory;
 mod mr;
 mod mw;

@@ -63,11 +63,6 @@ use crate::{
             MAX_BLOCKS,
             MAX_STRIDE_SHIFT, //
         },
-        uverbs::{
-            qpair_ureq_create_qp,
-            qpair_uresp_create_qp,
-            qpair_uresp_modify_qp, //
-        },
         Number, //
     },
     hw::{
@@ -86,6 +81,11 @@ use crate::{
         gate::Pass,
         rdma::{
             qp,
+            uverbs::{
+                qpair_ureq_create_qp,
+                qpair_uresp_create_qp,
+                qpair_uresp_modify_qp, //
+            },
             Caller,
             Details,
             Events,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * The headers of the RDMA core, which the kernel's own Rust bindings lack; and
- * the module's own, with which its Rust structures are compared.
+ * the module's own.
  */
 #include <linux/kconfig.h>
 #include <rdma/ib_umem.h>

@@ -149,8 +149,8 @@ mod bindings {
     include!(env!("QPAIR_RDMA_BINDINGS"));
 }
 
-/// The structures of `include/uapi/rdma/qpair-abi.h`, to compare a driver's own with.
-pub mod header {
+/// The driver's part of uverbs commands, as `include/uapi/rdma/qpair-abi.h` has it.
+pub mod uverbs {
     pub use super::bindings::{
         qpair_ureq_create_cq,
         qpair_ureq_create_qp,

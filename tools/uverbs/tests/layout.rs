@@ -59,6 +59,8 @@ fn the_layouts_are_those_of_the_headers() {
         }
         qpair_ureq_create_cq { buffer, buffer_bytes, eventfd, reserved }
         qpair_uresp_create_cq { number, depth }
+        qpair_ureq_resize_cq { buffer, buffer_bytes }
+        qpair_uresp_resize_cq { depth, end, begin, reserved }
         qpair_ureq_create_qp {
             sq_buffer, sq_buffer_bytes, rq_buffer, rq_buffer_bytes, sq_blocks, rq_depth,
             rq_stride, reserved
