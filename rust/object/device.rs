@@ -91,12 +91,12 @@ impl rdma::Driver for Verbs {
     fn device(Registered { device, quotas, .. }: &Registered) -> DeviceAttributes {
         let limits = device.limits();
         DeviceAttributes {
-            firmware: limits.version.into(),
-            vendor: PCI_VENDOR,
-            part: PCI_DEVICE,
-            revision: PCI_REVISION.into(),
-            max_mr_bytes: 1 << limits.region_log_bytes.min(63),
-            page_sizes: PAGE_SIZE as u64,
+            fw_ver: limits.version.into(),
+            vendor_id: PCI_VENDOR,
+            vendor_part_id: PCI_DEVICE,
+            hw_ver: PCI_REVISION.into(),
+            max_mr_size: 1 << limits.region_log_bytes.min(63),
+            page_size_cap: PAGE_SIZE as u64,
             max_qp: quotas.limit(Kind::Qp),
             max_cq: quotas.limit(Kind::Cq),
             // ULPs allocate FRMRs by the number that processes see.
@@ -108,23 +108,24 @@ impl rdma::Driver for Verbs {
             max_ah: quotas.limit(Kind::Ah),
             max_srq: quotas.limit(Kind::Srq),
             max_mw: quotas.limit(Kind::Mw),
-            max_frmr_pages: match limits.frmr {
+            max_fast_reg_page_list_len: match limits.frmr {
                 0 => 0,
                 _ => FRMR_PAGES,
             },
-            max_groups: match limits.group_members {
+            max_mcast_grp: match limits.group_members {
                 0 => 0,
                 _ => quotas.limit(Kind::Member),
             },
-            max_group_members: limits.group_members.min(quotas.limit(Kind::Member)),
+            max_mcast_qp_attach: limits.group_members.min(quotas.limit(Kind::Member)),
             max_srq_wr: 1 << limits.log_rq.min(31),
             // A request of all SGEs has four blocks.
-            max_wr: (1u32 << limits.log_sq.min(31)) / 4,
+            max_qp_wr: (1u32 << limits.log_sq.min(31)) / 4,
             max_cqe: 1 << limits.log_cq.min(31),
             max_send_sge: max_sge(limits),
             max_recv_sge: max_sge(limits),
             max_srq_sge: limits.recv_sges,
-            max_reads: READS.into(),
+            max_qp_rd_atom: READS.into(),
+            ..DeviceAttributes::default()
         }
     }
 

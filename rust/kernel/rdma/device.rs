@@ -22,6 +22,7 @@ use super::{
         PORT, //
     },
     udata::Udata,
+    DeviceAttributes,
     Driver, //
 };
 use crate::kernel::{
@@ -75,57 +76,6 @@ const PERIODS: u32 = 12;
 /// How long values of counters are good, in milliseconds. A read may take as many calls as there
 /// are counters.
 const LIFESPAN: c_ulong = 10;
-
-/// Limits of a device, as `ib_query_device()` returns them.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct DeviceAttributes {
-    /// Firmware version; the driver gives it a meaning.
-    pub firmware: u64,
-    /// PCI vendor ID.
-    pub vendor: u32,
-    /// PCI device ID.
-    pub part: u32,
-    /// PCI revision ID.
-    pub revision: u32,
-    /// The longest memory region, in bytes.
-    pub max_mr_bytes: u64,
-    /// Page sizes of memory regions, as a set of powers of two.
-    pub page_sizes: u64,
-    /// Queue pairs that a process may create.
-    pub max_qp: u32,
-    /// Completion queues that a process may create.
-    pub max_cq: u32,
-    /// Memory regions that a process may register, and FRMRs that kernel ULPs may have.
-    pub max_mr: u32,
-    /// Protection domains that a process may create.
-    pub max_pd: u32,
-    /// Address handles that a process may create.
-    pub max_ah: u32,
-    /// Shared receive queues that a process may create.
-    pub max_srq: u32,
-    /// Memory windows, of types 1 and 2B; 0 if the device has none.
-    pub max_mw: u32,
-    /// Pages of a fast registration memory region; 0 if the device has none.
-    pub max_frmr_pages: u32,
-    /// Memberships of queue pairs in groups, and so groups; 0 if the device has none.
-    pub max_groups: u32,
-    /// Queue pairs that may be members of a group.
-    pub max_group_members: u32,
-    /// Work requests of a shared receive queue.
-    pub max_srq_wr: u32,
-    /// Work requests of a queue.
-    pub max_wr: u32,
-    /// Entries of a completion queue.
-    pub max_cqe: u32,
-    /// SGEs of a send.
-    pub max_send_sge: u32,
-    /// SGEs of a receive.
-    pub max_recv_sge: u32,
-    /// SGEs of a receive of a shared receive queue.
-    pub max_srq_sge: u32,
-    /// RDMA READs and atomics in flight of a queue pair.
-    pub max_reads: u32,
-}
 
 /// A device at its registration.
 #[derive(Clone, Copy, Debug)]
@@ -537,7 +487,11 @@ fn capabilities(found: &DeviceAttributes) -> u64 {
     } else {
         0
     };
-    let fast = if found.max_frmr_pages != 0 { FAST } else { 0 };
+    let fast = if found.max_fast_reg_page_list_len != 0 {
+        FAST
+    } else {
+        0
+    };
     let srq_resize = if found.max_srq != 0 { SRQ_RESIZE } else { 0 };
     // CAST: Sets of bits, which are a `usize` for the kernel crate.
     (GLOBAL | PERSISTENT | ATOMIC_WRITE) as u64 | (windows | fast | srq_resize) as u64
@@ -571,39 +525,20 @@ impl<T: Driver> Ops<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: Called by the core, with a registered device and a structure to fill.
-        let (found, attr) = unsafe { (T::device(Self::data(dev)), &mut *attr) };
-        attr.fw_ver = found.firmware;
-        // SAFETY: As above.
-        attr.sys_image_guid = unsafe { (*dev).node_guid };
-        attr.max_mr_size = found.max_mr_bytes;
-        attr.page_size_cap = found.page_sizes;
-        attr.vendor_id = found.vendor;
-        attr.vendor_part_id = found.part;
-        attr.hw_ver = found.revision;
-        attr.max_qp = found.max_qp;
-        attr.max_qp_wr = found.max_wr;
-        attr.max_send_sge = found.max_send_sge;
-        attr.max_recv_sge = found.max_recv_sge;
-        attr.max_sge_rd = found.max_send_sge;
-        attr.max_cq = found.max_cq;
-        attr.max_cqe = found.max_cqe;
-        attr.max_mr = found.max_mr;
-        attr.max_pd = found.max_pd;
-        attr.max_ah = found.max_ah;
-        attr.max_srq = found.max_srq;
-        attr.max_srq_wr = found.max_srq_wr;
-        attr.max_srq_sge = found.max_srq_sge;
-        attr.max_mw = found.max_mw;
-        attr.max_fast_reg_page_list_len = found.max_frmr_pages;
-        attr.max_mcast_grp = found.max_groups;
-        attr.max_mcast_qp_attach = found.max_group_members;
-        attr.max_total_mcast_qp_attach = found.max_groups;
-        attr.max_qp_rd_atom = found.max_reads;
-        attr.max_qp_init_rd_atom = found.max_reads;
-        attr.max_res_rd_atom = found.max_reads.saturating_mul(found.max_qp);
-        attr.atomic_cap = bindings::ib_atomic_cap_IB_ATOMIC_HCA;
-        attr.max_pkeys = 1;
-        attr.device_cap_flags = capabilities(&found);
+        let (found, attr, guid) =
+            unsafe { (T::device(Self::data(dev)), &mut *attr, (*dev).node_guid) };
+        *attr = DeviceAttributes {
+            sys_image_guid: guid,
+            max_sge_rd: found.max_send_sge,
+            max_total_mcast_qp_attach: found.max_mcast_grp,
+            max_qp_init_rd_atom: found.max_qp_rd_atom,
+            max_res_rd_atom: found.max_qp_rd_atom.saturating_mul(found.max_qp),
+            atomic_cap: bindings::ib_atomic_cap_IB_ATOMIC_HCA,
+            // The default one.
+            max_pkeys: 1,
+            device_cap_flags: capabilities(&found),
+            ..found
+        };
         if udata.is_null() {
             return 0;
         }

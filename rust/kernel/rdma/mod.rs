@@ -65,6 +65,7 @@ mod udata;
 
 pub use self::{
     ah::Address,
+    bindings::ib_device_attr as DeviceAttributes,
     context::Caller,
     cq::{
         Completed,
@@ -76,7 +77,6 @@ pub use self::{
     details::Details,
     device::{
         Config,
-        DeviceAttributes,
         Registrar,
         Registration, //
     },
