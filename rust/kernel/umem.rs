@@ -44,7 +44,6 @@ use super::{
     },
 };
 use core::{
-    marker::PhantomData,
     mem,
     ptr::{
         self,
@@ -57,10 +56,7 @@ use kernel::{
         Bound,
         Device, //
     },
-    dma::{
-        DataDirection,
-        DmaAddress, //
-    },
+    dma::DataDirection,
     error::to_result,
     mm::Mm,
     page::{
@@ -69,6 +65,10 @@ use kernel::{
         PAGE_SIZE, //
     },
     prelude::*,
+    scatterlist::{
+        SGEntry,
+        SGTable, //
+    },
     sync::{
         aref::ARef,
         atomic::{
@@ -91,15 +91,6 @@ pub enum Access {
     Read,
     /// Read and write. The process must be able to write there.
     Write,
-}
-
-/// A contiguous piece of mapped memory, as the device sees it: whole pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DmaSegment {
-    /// The DMA address of its first byte.
-    pub address: DmaAddress,
-    /// Its length in bytes.
-    pub bytes: u64,
 }
 
 /// A user that memory is charged to.
@@ -208,15 +199,15 @@ impl Drop for PinCharge {
 /// entries name pages that are pinned once each for this object.
 struct PinnedTable {
     table: Opaque<bindings::sg_append_table>,
-    dirty: bool,
+    access: Access,
 }
 
 impl PinnedTable {
-    fn new(dirty: bool) -> Self {
+    fn new(access: Access) -> Self {
         // INVARIANT: Zeroed, so without entries.
         Self {
             table: Opaque::new(pin_init::zeroed()),
-            dirty,
+            access,
         }
     }
 
@@ -235,7 +226,7 @@ impl PinnedTable {
         const MAX_SEGMENT: u32 = u32::MAX & PAGE_MASK as u32;
 
         let mut flags = bindings::FOLL_LONGTERM;
-        if self.dirty {
+        if self.access == Access::Write {
             flags |= bindings::FOLL_WRITE;
         }
         let mut batch = KVec::from_elem(
@@ -305,7 +296,7 @@ impl Drop for PinnedTable {
                 bindings::unpin_user_page_range_dirty_lock(
                     ((*entry).page_link & !0b11) as *mut bindings::page,
                     ((*entry).length as usize) >> PAGE_SHIFT,
-                    self.dirty,
+                    self.access == Access::Write,
                 );
                 entry = bindings::sg_next(entry);
             }
@@ -357,7 +348,7 @@ impl Pinned {
 
         let mut pinned = Self {
             charge: PinCharge::new(pages)?,
-            table: PinnedTable::new(access == Access::Write),
+            table: PinnedTable::new(access),
             offset: offset as usize,
             bytes,
         };
@@ -383,11 +374,7 @@ impl Pinned {
 
     /// Whether the device may write.
     pub fn access(&self) -> Access {
-        if self.table.dirty {
-            Access::Write
-        } else {
-            Access::Read
-        }
+        self.table.access
     }
 
     /// Gives the device access to the memory. Sleeps, but not for a process. On error the memory is
@@ -457,18 +444,11 @@ impl Mapped {
 
     /// The pieces in which the device sees the memory, in order. The first begins at the first
     /// page, [`Pinned::offset`] bytes before the first byte. None, once it is unmapped.
-    pub fn segments(&self) -> Segments<'_> {
-        let sgt = self.memory.table.sgt();
-        // SAFETY: `sgt` is valid.
-        let (entry, mapped) = unsafe { ((*sgt).sgl, (*sgt).nents) };
-        Segments {
-            entry,
-            left: match self.reach {
-                Reach::Mapped(_) => mapped,
-                Reach::Unmapped | Reach::Lost => 0,
-            },
-            _mapped: PhantomData,
-        }
+    pub fn segments(&self) -> impl Iterator<Item = &SGEntry> {
+        // SAFETY: The table is valid, and does not change while it is borrowed.
+        let table = unsafe { SGTable::from_raw(self.memory.table.sgt()) };
+        let is_mapped = matches!(self.reach, Reach::Mapped(_));
+        is_mapped.then(|| table.iter()).into_iter().flatten()
     }
 
     /// Takes the memory from the device, which must no longer use it. It stays pinned. A second call
@@ -503,30 +483,5 @@ impl Drop for Mapped {
             unsafe { mem::ManuallyDrop::drop(&mut self.memory) };
         }
         // Otherwise it stays pinned and charged for ever. The gate has reported it.
-    }
-}
-
-/// Iterates over the [`DmaSegment`]s of a [`Mapped`].
-pub struct Segments<'a> {
-    entry: *mut bindings::scatterlist,
-    left: u32,
-    _mapped: PhantomData<&'a Mapped>,
-}
-
-impl Iterator for Segments<'_> {
-    type Item = DmaSegment;
-
-    fn next(&mut self) -> Option<DmaSegment> {
-        self.left = self.left.checked_sub(1)?;
-        // SAFETY: `entry` is one of the mapped entries, which live as long as the borrow; the
-        // next one is only used if `left` says that there is one.
-        unsafe {
-            let segment = DmaSegment {
-                address: bindings::sg_dma_address(self.entry),
-                bytes: u64::from(bindings::sg_dma_len(self.entry)),
-            };
-            self.entry = bindings::sg_next(self.entry);
-            Some(segment)
-        }
     }
 }

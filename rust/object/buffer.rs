@@ -160,12 +160,12 @@ fn segments(mapped: &Mapped) -> impl Iterator<Item = Segment> + '_ {
     let mut skip = mapped.pinned().offset() as u64;
     let mut left = mapped.pinned().bytes();
     mapped.segments().map(move |piece| {
-        let skipped = skip.min(piece.bytes);
+        let skipped = skip.min(piece.dma_len());
         skip -= skipped;
-        let bytes = (piece.bytes - skipped).min(left);
+        let bytes = (piece.dma_len() - skipped).min(left);
         left -= bytes;
         Segment {
-            addr: piece.address.wrapping_add(skipped),
+            addr: piece.dma_address().wrapping_add(skipped),
             bytes,
         }
     })
