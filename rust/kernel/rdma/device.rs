@@ -40,12 +40,8 @@ use kernel::{
     bindings::{
         alloc_workqueue_noprof,
         destroy_workqueue,
-        init_work_with_key,
-        queue_work_on,
-        work_struct,
         workqueue_struct, //
     },
-    container_of,
     device::Bound,
     devres::Devres,
     error::to_result,
@@ -62,7 +58,13 @@ use kernel::{
         Mutex, //
     },
     time::Msecs,
-    types::Opaque, //
+    workqueue::{
+        impl_has_work,
+        new_work,
+        Queue,
+        Work,
+        WorkItem, //
+    }, //
 };
 
 /// How long a drop waits for the calls of processes: a page fault of a process may last for ever.
@@ -167,6 +169,9 @@ struct Allocated<T: Driver> {
     _part: PhantomData<DevicePart<T>>,
 }
 
+// SAFETY: Any task may free the device and drop its data.
+unsafe impl<T: Driver> Send for Allocated<T> {}
+
 impl<T: Driver> Drop for Allocated<T> {
     fn drop(&mut self) {
         self.follower = None;
@@ -183,12 +188,11 @@ impl<T: Driver> Drop for Allocated<T> {
 ///
 /// # Invariants
 ///
-/// `dev` is registered if this is in an [`Owned`], until `work` unregisters it. `work` is initialised to
-/// run `run`.
+/// `dev` is registered if this is in an [`Owned`], until `work` unregisters it.
 #[pin_data]
 struct DeviceWork<T: Driver> {
     #[pin]
-    work: Opaque<work_struct>,
+    work: Work<Self>,
     dev: Allocated<T>,
     parent: ARef<kernel::device::Device>,
     /// Where the result of the registration goes.
@@ -199,25 +203,71 @@ struct DeviceWork<T: Driver> {
 }
 
 impl<T: Driver> DeviceWork<T> {
-    /// Gives it to the worker, which calls [`Registration::run`]. Any context.
+    /// Gives it to the worker. Any context.
     fn queue(this: Pin<KBox<Self>>) {
-        // SAFETY: Not moved: `run` makes a pinned box of it again.
-        let raw = KBox::into_raw(unsafe { Pin::into_inner_unchecked(this) });
-        // SAFETY: Initialised, not queued, and freed by `run`. The queue is there for as long as the
-        // driver is.
-        unsafe {
-            queue_work_on(
-                kernel::bindings::wq_misc_consts_WORK_CPU_UNBOUND as c_int,
-                QUEUE.load(Acquire),
-                (*raw).work.get(),
-            )
+        // SAFETY: The queue is there for as long as the driver is.
+        unsafe { Queue::from_raw(QUEUE.load(Acquire)) }.enqueue(this);
+    }
+
+    fn register(this: Pin<KBox<Self>>, attempt: &Attempt<T>) {
+        let result = if attempt.is_abandoned() {
+            Err(ENODEV)
+        } else {
+            // SAFETY: `new` has initialised it. The core copies the name.
+            to_result(unsafe {
+                bindings::ib_register_device(
+                    this.dev.raw.as_ptr(),
+                    T::NAME.as_char_ptr(),
+                    crate::kernel::raw_device(&this.parent),
+                )
+            })
         };
+        let result = match result {
+            // INVARIANT: Registered.
+            Ok(()) => Ok(Owned(Some(this))),
+            Err(error) => {
+                this.events.cut();
+                drop(this);
+                Err(error)
+            }
+        };
+        // Not by the drop, which would wait for this very worker.
+        let abandoned = attempt.end(result).err().and_then(Result::ok);
+        if let Some(this) = abandoned.and_then(|mut owned| owned.0.take()) {
+            this.cut();
+            Self::unregister(this);
+        }
+    }
+
+    fn unregister(mut this: Pin<KBox<Self>>) {
+        // No network device is set any more: the core lets go of the one that it has.
+        this.as_mut().project().dev.follower = None;
+        // SAFETY: Registered, by the type invariant of `Owned`; then no longer.
+        unsafe { bindings::ib_unregister_device(this.dev.raw.as_ptr()) };
+        let done = this.done.clone();
+        drop(this);
+        done.complete();
     }
 
     /// Takes doorbell pages away at once. No event is reported any more. Sleeps.
     fn cut(&self) {
         self.mappings.zap();
         self.events.cut();
+    }
+}
+
+impl_has_work! {
+    impl{T: Driver} HasWork<Self> for DeviceWork<T> { self.work }
+}
+
+impl<T: Driver> WorkItem for DeviceWork<T> {
+    type Pointer = Pin<KBox<Self>>;
+
+    fn run(mut this: Self::Pointer) {
+        match this.as_mut().project().attempt.take() {
+            Some(attempt) => Self::register(this, &attempt),
+            None => Self::unregister(this),
+        }
     }
 }
 
@@ -281,9 +331,6 @@ impl<T: Driver> Attempt<T> {
 
 /// A registered device; owned by the device core. The drop unregisters it.
 struct Owned<T: Driver>(Option<Pin<KBox<DeviceWork<T>>>>);
-
-// SAFETY: Any task may unregister the device, and its data may be dropped by any.
-unsafe impl<T: Driver> Send for Owned<T> where T::Data: Send {}
 
 // SAFETY: Nothing is accessed through a reference.
 unsafe impl<T: Driver> Sync for Owned<T> {}
@@ -361,22 +408,10 @@ impl<T: Driver> Registration<T> {
             // SAFETY: It is dropped before the device is freed.
             dev.follower = Some(unsafe { Follower::new(allocated, mac) }?);
         }
-        let work = Opaque::ffi_init(|slot| {
-            // SAFETY: The slot can be written and is pinned.
-            unsafe {
-                init_work_with_key(
-                    slot,
-                    Some(Self::run),
-                    false,
-                    c"DeviceWork::work".as_char_ptr(),
-                    kernel::static_lock_class!().as_ptr(),
-                )
-            }
-        });
         let (port_events, shared) = (events.clone(), attempt.clone());
         let registered = KBox::pin_init(
             pin_init!(DeviceWork {
-                work <- work,
+                work <- new_work!("DeviceWork::work"),
                 dev,
                 parent: (&**parent).into(),
                 attempt: Some(shared),
@@ -399,61 +434,6 @@ impl<T: Driver> Registration<T> {
     /// The events of its port.
     pub fn port_events(&self) -> Events<PortEvent> {
         self.events.clone()
-    }
-
-    /// # Safety
-    ///
-    /// Called by the workqueue, for a device that [`DeviceWork::queue`] has given to it.
-    unsafe extern "C" fn run(work: *mut work_struct) {
-        // SAFETY: `queue` has given it away.
-        let mut this = unsafe {
-            let this = container_of!(Opaque::cast_from(work), DeviceWork<T>, work);
-            Pin::new_unchecked(KBox::from_raw(this.cast_mut()))
-        };
-        match this.as_mut().project().attempt.take() {
-            Some(attempt) => Self::register(this, &attempt),
-            None => Self::unregister(this),
-        }
-    }
-
-    fn register(this: Pin<KBox<DeviceWork<T>>>, attempt: &Attempt<T>) {
-        let result = if attempt.is_abandoned() {
-            Err(ENODEV)
-        } else {
-            // SAFETY: `new` has initialised it. The core copies the name.
-            to_result(unsafe {
-                bindings::ib_register_device(
-                    this.dev.raw.as_ptr(),
-                    T::NAME.as_char_ptr(),
-                    crate::kernel::raw_device(&this.parent),
-                )
-            })
-        };
-        let result = match result {
-            // INVARIANT: Registered.
-            Ok(()) => Ok(Owned(Some(this))),
-            Err(error) => {
-                this.events.cut();
-                drop(this);
-                Err(error)
-            }
-        };
-        // Not by the drop, which would wait for this very worker.
-        let abandoned = attempt.end(result).err().and_then(Result::ok);
-        if let Some(this) = abandoned.and_then(|mut owned| owned.0.take()) {
-            this.cut();
-            Self::unregister(this);
-        }
-    }
-
-    fn unregister(mut this: Pin<KBox<DeviceWork<T>>>) {
-        // No network device is set any more: the core lets go of the one that it has.
-        this.as_mut().project().dev.follower = None;
-        // SAFETY: Registered, by the type invariant of `Owned`; then no longer.
-        unsafe { bindings::ib_unregister_device(this.dev.raw.as_ptr()) };
-        let done = this.done.clone();
-        drop(this);
-        done.complete();
     }
 }
 
