@@ -32,7 +32,7 @@
 //! | [`rows`] | storing entries in a row | library |
 //! | [`shape`] | how to walk the tables of a buffer | device |
 //! | [`receives`] | receives of an SRQ that are posted and not completed | driver |
-//! | [`shared`] | receives that queue pairs share | all |
+//! | [`shared`] | receives that queue pairs share | library, device |
 //! | [`unread`] | which asynchronous events are queued while some are unread | driver |
 
 #![cfg_attr(not(MODULE), no_std)]
@@ -64,6 +64,7 @@ pub mod resize;
 pub mod rows;
 #[cfg(not(MODULE))]
 pub mod shape;
+#[cfg(not(MODULE))]
 pub mod shared;
 pub mod storage;
 pub mod unread;

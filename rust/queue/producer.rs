@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The software side of a ring that software writes: an SQ or an RQ.
+//! The software side of a ring that software writes: an SQ, an RQ or an SRQ.
 //!
 //! A slot is a 64-byte block of an SQ, or a work request of an RQ (of one stride). Each slot is in
 //! one of four states, and each state is a bundle:
@@ -37,6 +37,7 @@ use super::credit::RingId;
 use super::credit::Rq;
 use super::credit::Slots;
 use super::credit::Sq;
+use super::credit::Srq;
 use super::index::Depth;
 use super::index::Index;
 use super::storage::BadRing;
@@ -59,6 +60,8 @@ pub(super) use next::NextRing;
 pub type SqProducer<S> = Producer<S, Sq>;
 /// The producer of a receive queue.
 pub type RqProducer<S> = Producer<S, Rq>;
+/// The producer of a shared receive queue.
+pub type SrqProducer<S> = Producer<S, Srq>;
 
 /// Why a post was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,8 +182,33 @@ impl<S: Storage> Producer<S, Rq> {
     }
 }
 
+impl<S: Storage> Producer<S, Srq> {
+    /// Creates a shared receive queue of `capacity` work requests of `64 << stride` bytes, at most the
+    /// depth.
+    pub fn new_srq(
+        ring: RingId,
+        storage: S,
+        depth: Depth,
+        stride: u8,
+        capacity: u32,
+    ) -> Result<Self, BadRing> {
+        // Its completions come from the CQs of its queue pairs, so no CQ has its name.
+        Self::starting_at(ring, ring, storage, depth, stride, capacity, Index::ZERO)
+    }
+
+    /// The completion of a receive was read, whichever it is: frees its slot. `None` if no receive is
+    /// in flight.
+    #[inline]
+    pub fn complete_one(&mut self) -> Option<()> {
+        let slot = self.completing.flight.split(1)?;
+        self.completing.done = self.completing.done.plus(1);
+        self.posting.pool.reclaim(slot);
+        Some(())
+    }
+}
+
 impl<S: Storage, K: Kind> Producer<S, K> {
-    /// Creates either, for tests of the wrap: the ring starts at `first`.
+    /// Creates any, for tests of the wrap: the ring starts at `first`.
     pub fn starting_at(
         ring: RingId,
         cq: RingId,
@@ -321,27 +349,11 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         freed
     }
 
-    /// As [`audit`](Self::audit), with `held` slots that a shared queue has taken out.
+    /// Whether every slot is free, posted, in flight or completed.
     #[inline]
-    pub(super) const fn audit_with(&self, held: u32) -> Result<(), Imbalance> {
+    pub const fn audit(&self) -> Result<(), Imbalance> {
         let out = self.in_flight().wrapping_add(self.completed());
-        self.posting.pool.audit(out.wrapping_add(held))
-    }
-
-    /// Takes `count` slots out of those in flight, whatever their indices; `None` if there are
-    /// fewer.
-    #[inline(always)]
-    pub(super) fn split_flight(&mut self, count: u32) -> Option<Slots<K>> {
-        let slots = self.completing.flight.split(count)?;
-        self.completing.done = self.completing.done.plus(count);
-        Some(slots)
-    }
-
-    /// Frees slots that [`split_flight`](Self::split_flight) gave. Those of another ring are
-    /// returned.
-    #[inline(always)]
-    pub(super) fn give(&mut self, slots: Slots<K>) -> Result<(), Slots<K>> {
-        self.posting.pool.give(slots)
+        self.posting.pool.audit(out)
     }
 
     /// The queue was destroyed or reset: checks that every slot is accounted for, and returns its

@@ -17,7 +17,7 @@ use super::consumer::Seen;
 use super::credit::Cq;
 use super::credit::RingId;
 use super::index::Index;
-use super::shared::Shared;
+use super::producer::SrqProducer;
 use super::storage::Storage;
 use core::ops::DerefMut;
 
@@ -65,7 +65,12 @@ impl<T: Copy, S: DerefMut<Target = [Place<T>]>> Receives<S> {
 
     /// Takes the receive at `place` that ends at `past`, and frees its slot of `ring`. `None`, and
     /// nothing is taken: there is no such receive.
-    pub fn take<M: Storage>(&mut self, ring: &mut Shared<M>, place: u64, past: Index) -> Option<T> {
+    pub fn take<M: Storage>(
+        &mut self,
+        ring: &mut SrqProducer<M>,
+        place: u64,
+        past: Index,
+    ) -> Option<T> {
         let number = u32::try_from(place).ok()?;
         let place = self.places.get_mut(number as usize)?;
         let Place::Posted(end, receive) = *place else {
@@ -74,8 +79,7 @@ impl<T: Copy, S: DerefMut<Target = [Place<T>]>> Receives<S> {
         if end != past {
             return None;
         }
-        let slot = ring.complete()?;
-        ring.free_slots(slot).ok()?;
+        ring.complete_one()?;
         *place = Place::Free(self.free);
         self.free = number;
         Some(receive)

@@ -29,7 +29,8 @@
 //!   may take receives meanwhile: those that it has not taken are among those in flight, and are in
 //!   both rings. With the command it ends its last read of the old ring.
 //!
-//! [`Shared`] is the side of software. That of the device is in its model.
+//! [`Shared`] is the side of a process. That of the device is in its model, and that of the kernel is a
+//! [`Producer`] with [`receives`](super::receives).
 
 use super::credit::Imbalance;
 use super::credit::RingId;
@@ -37,16 +38,13 @@ use super::credit::Slots;
 use super::credit::Srq;
 use super::index::Depth;
 use super::index::Index;
+use super::producer::Batch;
 use super::producer::Producer;
 use super::storage::BadRing;
 use super::storage::Storage;
 
-#[cfg(not(MODULE))]
 mod next;
-#[cfg(not(MODULE))]
-mod process;
 
-#[cfg(not(MODULE))]
 pub use next::Resize;
 
 /// The software side of an SRQ: its slots.
@@ -64,10 +62,27 @@ impl<S: Storage> Shared<S> {
         stride: u8,
         capacity: u32,
     ) -> Result<Self, BadRing> {
+        Self::starting_at(ring, storage, depth, stride, capacity, Index::ZERO)
+    }
+
+    /// The same for tests of the wrap: the ring starts at `first`.
+    pub fn starting_at(
+        ring: RingId,
+        storage: S,
+        depth: Depth,
+        stride: u8,
+        capacity: u32,
+        first: Index,
+    ) -> Result<Self, BadRing> {
         // Its completions come from the CQs of its queue pairs, so no CQ has its name.
-        let producer =
-            Producer::starting_at(ring, ring, storage, depth, stride, capacity, Index::ZERO)?;
+        let producer = Producer::starting_at(ring, ring, storage, depth, stride, capacity, first)?;
         Ok(Self { producer })
+    }
+
+    /// Slots that a post may take now.
+    #[inline(always)]
+    pub const fn free(&self) -> u32 {
+        self.producer.free()
     }
 
     /// Receives that are posted and not completed.
@@ -82,17 +97,42 @@ impl<S: Storage> Shared<S> {
         &mut self.producer
     }
 
+    /// Begins a batch of posts, as [`Producer::batch`].
+    #[inline(always)]
+    pub fn batch<'a, V: Storage>(&'a mut self, view: impl FnOnce(&'a S) -> V) -> Batch<'a, V, Srq> {
+        self.producer.batch(view)
+    }
+
     /// Hands over everything posted, as [`Producer::ring`].
     #[inline(always)]
     pub fn ring(&mut self, doorbell: impl FnOnce(Index)) -> bool {
         self.producer.ring(doorbell)
     }
 
+    /// Takes back everything that was not handed over, as [`Producer::withdraw`].
+    #[inline(always)]
+    pub fn withdraw(&mut self) {
+        self.producer.withdraw();
+    }
+
+    /// Receives that the device has and that are not completed.
+    #[inline(always)]
+    pub const fn handed(&self) -> u32 {
+        self.producer.flight()
+    }
+
     /// The completion of one receive was read: its slot, which [`free_slots`](Self::free_slots)
     /// takes. `None` if no receive is in flight.
     #[inline(always)]
     pub fn complete(&mut self) -> Option<Slots<Srq>> {
-        self.producer.split_flight(1)
+        self.complete_all(1)
+    }
+
+    /// As [`complete`](Self::complete), of `count` receives. `None`, and no slot is taken, if fewer
+    /// are in flight.
+    #[inline(always)]
+    pub fn complete_all(&mut self, count: u32) -> Option<Slots<Srq>> {
+        self.producer.split_flight(count)
     }
 
     /// Frees slots of completed receives. Those of another SRQ are returned.
@@ -104,5 +144,10 @@ impl<S: Storage> Shared<S> {
     /// Whether every slot is free, in flight, or among the `held` ones of completed receives.
     pub const fn audit(&self, held: u32) -> Result<(), Imbalance> {
         self.producer.audit_with(held)
+    }
+
+    /// The memory of the ring.
+    pub const fn storage(&self) -> &S {
+        self.producer.storage()
     }
 }

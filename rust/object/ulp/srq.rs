@@ -36,11 +36,11 @@ use crate::{
             Depth,
             Index, //
         },
+        producer::SrqProducer,
         receives::{
             Place,
             Receives, //
-        },
-        shared::Shared, //
+        }, //
     }, //
 };
 use kernel::{
@@ -64,7 +64,7 @@ pub(crate) struct UlpSrq {
     /// SGEs of a receive.
     max_sge: u32,
     #[pin]
-    held: Held<Shared<Ring>, Recvs>,
+    held: Held<SrqProducer<Ring>, Recvs>,
 }
 
 impl UlpSrq {
@@ -81,7 +81,7 @@ impl UlpSrq {
         (depth, stride, max_sge): (Depth, u8, u32),
     ) -> Result<Arc<Self>> {
         let (id, entries) = (RingId::new(number.raw(), registered.epoch), depth.entries());
-        let ring = Shared::new(id, ring, depth, stride, entries).map_err(|_| EINVAL)?;
+        let ring = SrqProducer::new_srq(id, ring, depth, stride, entries).map_err(|_| EINVAL)?;
         let mut places = KVVec::new();
         places.resize(entries as usize, Place::Free(0), GFP_KERNEL)?;
         let function = registered.device.function.clone();
@@ -99,7 +99,11 @@ impl UlpSrq {
     }
 
     /// Writes a receive into the ring. One that is posted to a lost device stays its ULP's.
-    fn put(&self, inner: &mut Inner<Shared<Ring>, Recvs>, request: &RecvRequest<'_>) -> Result {
+    fn put(
+        &self,
+        inner: &mut Inner<SrqProducer<Ring>, Recvs>,
+        request: &RecvRequest<'_>,
+    ) -> Result {
         if request.pieces.count() > self.max_sge as usize {
             return Err(EINVAL);
         }
@@ -108,7 +112,7 @@ impl UlpSrq {
         };
         let place = recvs.next().ok_or(ENOMEM)?;
         let posted = post_recv(
-            ring.producer(),
+            ring,
             (self.number, self.stride),
             place.into(),
             request.pieces.iter().map(sge),
@@ -151,13 +155,13 @@ impl Client for UlpSrq {
 
     fn unmap(&self) {
         self.held
-            .take(|ring| warn_on!(ring.is_some_and(|ring| ring.audit(0).is_err())));
+            .take(|ring| warn_on!(ring.is_some_and(|ring| ring.audit().is_err())));
     }
 
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let recvs = {
             let inner = self.held.lock();
-            inner.memory.as_ref().map_or(0, Shared::in_flight)
+            inner.memory.as_ref().map_or(0, SrqProducer::in_flight)
         };
         writeln!(f, "srq {} recvs {recvs}", self.number)
     }

@@ -5,6 +5,7 @@ use super::super::consumer::Flushed;
 use super::super::credit::Cq;
 use super::super::credit::Imbalance;
 use super::super::credit::Kind;
+use super::super::credit::Slots;
 use super::super::credit::Sq;
 use super::super::index::Depth;
 use super::super::rows::Rows;
@@ -86,10 +87,27 @@ impl<S: Storage, K: Kind> Producer<S, K> {
         self.free_completed()
     }
 
-    /// Whether every slot is free, posted, in flight or completed.
+    /// As [`audit`](Self::audit), with `held` slots that a shared queue has taken out.
     #[inline]
-    pub const fn audit(&self) -> Result<(), Imbalance> {
-        self.audit_with(0)
+    pub(in super::super) const fn audit_with(&self, held: u32) -> Result<(), Imbalance> {
+        let out = self.in_flight().wrapping_add(self.completed());
+        self.posting.pool.audit(out.wrapping_add(held))
+    }
+
+    /// Takes `count` slots out of those in flight, whatever their indices; `None` if there are
+    /// fewer.
+    #[inline(always)]
+    pub(in super::super) fn split_flight(&mut self, count: u32) -> Option<Slots<K>> {
+        let slots = self.completing.flight.split(count)?;
+        self.completing.done = self.completing.done.plus(count);
+        Some(slots)
+    }
+
+    /// Frees slots that [`split_flight`](Self::split_flight) gave. Those of another ring are
+    /// returned.
+    #[inline(always)]
+    pub(in super::super) fn give(&mut self, slots: Slots<K>) -> Result<(), Slots<K>> {
+        self.posting.pool.give(slots)
     }
 }
 

@@ -10,10 +10,10 @@ use proptest::prelude::any;
 use qpair_queue::credit::RingId;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
+use qpair_queue::producer::SrqProducer;
 use qpair_queue::receives::Completer;
 use qpair_queue::receives::Place;
 use qpair_queue::receives::Receives;
-use qpair_queue::shared::Shared;
 use std::collections::BTreeMap;
 
 checks![
@@ -31,7 +31,7 @@ const OTHER: RingId = RingId::new(4, 0);
 const DEPTH: u32 = 4;
 
 struct Queue {
-    ring: Shared<Words>,
+    ring: SrqProducer<Words>,
     receives: Receives<Vec<Place<u64>>>,
 }
 
@@ -39,7 +39,7 @@ impl Queue {
     fn new(first: Index) -> Self {
         let (depth, words) = (Depth::new(DEPTH).unwrap(), Words::new(DEPTH as usize * 8));
         Self {
-            ring: Shared::starting_at(SRQ, words, depth, 0, DEPTH, first).unwrap(),
+            ring: SrqProducer::starting_at(SRQ, SRQ, words, depth, 0, DEPTH, first).unwrap(),
             // What the places hold does not count.
             receives: Receives::new(vec![Place::Posted(first, 99); DEPTH as usize]),
         }
@@ -48,7 +48,7 @@ impl Queue {
     /// Posts a receive without a doorbell. Returns its place, and the index past it.
     fn write(&mut self, id: u64) -> Option<(u64, Index)> {
         let place = self.receives.next()?;
-        let past = self.ring.producer().room(1, true).unwrap().post();
+        let past = self.ring.room(1, true).unwrap().post();
         self.receives.push(past, id);
         Some((place.into(), past))
     }
@@ -61,7 +61,7 @@ impl Queue {
 
     fn take(&mut self, (place, past): (u64, Index)) -> Option<u64> {
         let taken = self.receives.take(&mut self.ring, place, past);
-        assert_eq!(self.ring.audit(0), Ok(()));
+        assert_eq!(self.ring.audit(), Ok(()));
         // One is free if the other is.
         assert_eq!(self.receives.next().is_some(), self.ring.free() != 0);
         taken
