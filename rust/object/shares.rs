@@ -37,8 +37,8 @@ pub(super) struct Holder {
     /// Unique: a page may have another holder by the time of an answer.
     serial: u64,
     phase: Phase,
-    /// The index of its user; `None` if a privileged task opened it.
-    user: Option<usize>,
+    /// `None` if a privileged task opened it.
+    user: Option<Kuid>,
     pub(super) account: Account,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Shares {
     epoch: u32,
     /// By doorbell page. Page 0 is the driver's.
     holders: KVVec<Option<KBox<Holder>>>,
-    users: KVVec<Option<User>>,
+    users: KVVec<User>,
     /// Objects of all users together, by kind.
     all: PerKind<u32>,
     serial: u64,
@@ -104,11 +104,11 @@ impl Shares {
 
     /// The sums that a context of this user counts towards.
     fn sums<'a>(
-        users: &'a mut [Option<User>],
+        users: &'a mut [User],
         all: &'a mut PerKind<u32>,
-        user: Option<usize>,
+        id: Option<Kuid>,
     ) -> Option<Sums<'a>> {
-        let user = users.get_mut(user?)?.as_mut()?;
+        let user = users.iter_mut().find(|user| Some(user.id) == id)?;
         let user = &mut user.sum;
         Some(Sums { user, all })
     }
@@ -129,41 +129,24 @@ impl Shares {
         Some(f(&mut holder.account, sums))
     }
 
-    /// Counts one more context of a user. Returns the index of the user.
-    fn join(&mut self, id: Kuid) -> Result<usize> {
-        let known = |user: &Option<User>| user.as_ref().is_some_and(|user| user.id == id);
-        if let Some(place) = self.users.iter().position(known) {
-            if let Some(Some(user)) = self.users.get_mut(place) {
-                user.contexts = user.contexts.saturating_add(1);
-            }
-            return Ok(place);
-        }
-        let place = match self.users.iter().position(Option::is_none) {
-            Some(place) => place,
+    /// Counts one more context of a user.
+    fn join(&mut self, id: Kuid) -> Result {
+        match self.users.iter_mut().find(|user| user.id == id) {
+            Some(user) => user.contexts = user.contexts.saturating_add(1),
             None => {
-                self.users.push(None, GFP_KERNEL)?;
-                self.users.len() - 1
+                let (contexts, sum) = (1, PerKind::default());
+                self.users.push(User { id, contexts, sum }, GFP_KERNEL)?;
             }
-        };
-        if let Some(user) = self.users.get_mut(place) {
-            *user = Some(User {
-                id,
-                contexts: 1,
-                sum: PerKind::default(),
-            });
         }
-        Ok(place)
+        Ok(())
     }
 
     /// Counts one context less of a user.
-    fn part(&mut self, place: Option<usize>) {
-        if let Some(user) = place.and_then(|place| self.users.get_mut(place)) {
-            let left = user.as_ref().map_or(0, |user| user.contexts);
-            match left {
-                0 | 1 => *user = None,
-                _ => user.iter_mut().for_each(|user| user.contexts = left - 1),
-            }
+    fn part(&mut self, id: Option<Kuid>) {
+        if let Some(user) = self.users.iter_mut().find(|user| Some(user.id) == id) {
+            user.contexts = user.contexts.saturating_sub(1);
         }
+        self.users.retain(|user| user.contexts != 0);
     }
 
     /// Takes one of `limit` pages for a context of user `id`. `room` is allocated by the caller,
@@ -184,11 +167,11 @@ impl Shares {
         while self.holders.len() <= page {
             self.holders.push(None, GFP_KERNEL)?;
         }
-        let user = id.map(|id| self.join(id)).transpose()?;
+        id.map(|id| self.join(id)).transpose()?;
         let mut account = Account::default();
-        let sums = Self::sums(&mut self.users, &mut self.all, user);
+        let sums = Self::sums(&mut self.users, &mut self.all, id);
         if let Err(scope) = account.take(Kind::Page, limit, sums) {
-            self.part(user);
+            self.part(id);
             return Err(refusal(scope));
         }
         self.serial = self.serial.wrapping_add(1);
@@ -196,7 +179,7 @@ impl Shares {
             *place = Some(room.write(Holder {
                 serial: self.serial,
                 phase: Phase::Current,
-                user,
+                user: id,
                 account,
             }));
         }
