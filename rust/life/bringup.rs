@@ -145,7 +145,9 @@ impl Device {
             }
         }
         // Without moderation the device works; the sampler sends the settings again.
-        let _: Result = self.moderation.again(&pass, &self.admin, self.eqs.polls());
+        let _: Result = self
+            .moderation
+            .set(&pass, &self.admin, self.eqs.polls(), None);
         let up = self.life.change(Lifecycle::up);
         up.then_some(()).ok_or(ENODEV)
     }

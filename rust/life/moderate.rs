@@ -205,7 +205,7 @@ impl Moderation {
         self.choice.lock().mode
     }
 
-    /// Changes how interrupts are moderated. Sleeps.
+    /// Configures the device, for another mode if one is given. Sleeps.
     ///
     /// # Errors
     ///
@@ -215,21 +215,10 @@ impl Moderation {
         pass: &Pass<'_>,
         admin: &Admin,
         eqs: &[Arc<EqPoller>],
-        mode: Mode,
+        mode: Option<Mode>,
     ) -> Result {
         let mut choice = self.choice.lock();
-        choice.mode = mode;
-        choice.tracks.clear();
-        choice.tell(pass, admin, eqs)
-    }
-
-    /// Configures a device that has just come up. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// Those of the commands.
-    pub(super) fn again(&self, pass: &Pass<'_>, admin: &Admin, eqs: &[Arc<EqPoller>]) -> Result {
-        let mut choice = self.choice.lock();
+        choice.mode = mode.unwrap_or(choice.mode);
         choice.tracks.clear();
         choice.tell(pass, admin, eqs)
     }
