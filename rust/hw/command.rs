@@ -150,16 +150,10 @@ impl From<Results> for Ended {
     }
 }
 
-/// Which events of a destroyed CQ may still be in its EQ: those before this index.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CqEnded {
-    /// An index of its EQ: past the last event of the CQ.
-    pub(crate) eq: Index,
-}
-
-impl From<Results> for CqEnded {
-    fn from(Results([eq, _, _]): Results) -> Self {
-        Self { eq: Index::new(eq) }
+/// Of a DESTROY of a CQ: the producer index of its EQ.
+impl From<Results> for Index {
+    fn from(Results([eq, ..]): Results) -> Self {
+        Self::new(eq)
     }
 }
 
@@ -191,7 +185,7 @@ macro_rules! objects {
 }
 objects! {
     Eq: EQ, EqContext, (), ();
-    Cq: CQ, CqContext, Switch, CqEnded;
+    Cq: CQ, CqContext, Switch, Index;
     Qp: QP, QpContext, Ended, Ended;
     /// Memory region; its number is its key.
     Mr: MR, MrContext, (), ();

@@ -367,7 +367,7 @@ impl Hardware {
         drop(body);
         let ended = self.destroy::<Cq>(tables, pass, number);
         // A failed destroy makes the device fatal: the slot is not used again before a reset.
-        let until = ended.as_ref().ok().map(|ended| ended.eq);
+        let until = ended.as_ref().ok().copied();
         eq.paused(|_, state| state.unbind_node(node, until));
         self.keep_unless(ended, memory);
         Err(error)
@@ -389,8 +389,8 @@ impl Hardware {
         eq: &EqPoller,
         number: Number,
     ) -> Result {
-        let ended = self.destroy::<Cq>(tables, pass, number)?;
-        let body = eq.paused(|_, state| state.detach(number, ended.eq));
+        let until = self.destroy::<Cq>(tables, pass, number)?;
+        let body = eq.paused(|_, state| state.detach(number, until));
         drop(body);
         Ok(())
     }

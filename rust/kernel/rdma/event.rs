@@ -38,17 +38,22 @@ pub trait Target: Copy + 'static {
     #[doc(hidden)]
     unsafe fn notify(raw: *mut Self::Raw, event: Self);
 
-    /// The reader of the object's asynchronous events, if it is a process.
+    /// The reader of the object's asynchronous events, if it is a process. A device has none: the core
+    /// tells all readers of a device.
     ///
     /// # Safety
     ///
     /// `raw` is an object that is being created.
     #[doc(hidden)]
-    unsafe fn reader(raw: *mut Self::Raw) -> Option<Reader>;
+    unsafe fn reader(_raw: *mut Self::Raw) -> Option<Reader> {
+        None
+    }
 
     /// The kind of an asynchronous event of an object, below [`KINDS`](crate::queue::unread::KINDS).
     #[doc(hidden)]
-    fn kind(event: Self) -> Option<usize>;
+    fn kind(_event: Self) -> Option<usize> {
+        None
+    }
 }
 
 #[pin_data]
@@ -320,15 +325,6 @@ impl Target for PortEvent {
                 event.dispatch(raw);
             }
         }
-    }
-
-    /// It has none: the core tells all readers of a device.
-    unsafe fn reader(_raw: *mut Self::Raw) -> Option<Reader> {
-        None
-    }
-
-    fn kind(_event: Self) -> Option<usize> {
-        None
     }
 }
 
