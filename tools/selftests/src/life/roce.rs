@@ -82,10 +82,15 @@ fn kept_until_the_reset(host: &mut Host) -> Result<bool> {
         Ok(posted(&clients)? == before)
     })
     .context("after the reset")?;
-    wait::for_some("a new device", || {
-        Ok((0..2).find_map(|name| Context::open(name).ok()))
-    })?;
+    open_again()?;
     Ok(true)
+}
+
+/// Opens the device that takes the place of one that was lost. The old one may still be there.
+fn open_again() -> Result<()> {
+    wait::until("a new device", || {
+        Ok((0..2).any(|name| Context::open(name).is_ok()))
+    })
 }
 
 /// Whether the driver has a CQ of a kernel ULP, by the clients of a device.
@@ -132,6 +137,6 @@ pub(super) fn lost_while_registered(_setup: &Setup) -> Result<()> {
     failed.and(bound)?;
     released?;
     ensure!(!is_master?, "released, and it may do DMA");
-    Context::open(devices::appeared(&address)?)?;
+    open_again()?;
     before.settled()
 }
