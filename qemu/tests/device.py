@@ -13,7 +13,6 @@ import re
 import struct
 import sys
 import time
-import traceback
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -25,6 +24,7 @@ import iommu  # noqa: E402
 import machine  # noqa: E402
 import network  # noqa: E402
 import stream  # noqa: E402
+import tap  # noqa: E402
 from driver import (  # noqa: E402
     ABI,
     BELL,
@@ -674,25 +674,23 @@ TESTS = [
 ]
 
 
+def case(test, thread):
+    """A test by name, with the core in an IOThread or in the main loop."""
+
+    def run():
+        driver.IOTHREAD = thread
+        test()
+
+    return tap.name_of(test) + (", in a thread" if thread else ""), run
+
+
 def main():
     if not QEMU:
         sys.exit(__doc__)
     names = os.environ.get("QPAIR_TESTS", "").split()
     tests = [(test, False) for test in WORDS + TESTS] + [(test, True) for test in TESTS]
     tests = [(test, thread) for test, thread in tests if not names or any(name in test.__name__ for name in names)]
-    print(f"TAP version 13\n1..{len(tests)}")
-    failed = 0
-    for number, (test, driver.IOTHREAD) in enumerate(tests, 1):
-        name = test.__name__.replace("_", " ") + (", in a thread" if driver.IOTHREAD else "")
-        try:
-            test()
-            print(f"ok {number} {name}", flush=True)
-        except Exception:
-            failed += 1
-            for line in traceback.format_exc().rstrip().split("\n"):
-                print(f"# {line}")
-            print(f"not ok {number} {name}", flush=True)
-    return 1 if failed else 0
+    return tap.run([case(test, thread) for test, thread in tests])
 
 
 if __name__ == "__main__":

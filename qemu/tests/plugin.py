@@ -9,7 +9,8 @@ register. The output is TAP; the exit status is 0 if all passed.
 
 import subprocess
 import sys
-import traceback
+
+import tap
 
 TIMEOUT = 60
 
@@ -98,19 +99,7 @@ TESTS = [
 def main():
     if len(sys.argv) != 4:
         sys.exit(__doc__)
-    print(f"TAP version 13\n1..{len(TESTS)}")
-    failed = 0
-    for number, test in enumerate(TESTS, 1):
-        name = test.__name__.replace("_", " ")
-        try:
-            test()
-            print(f"ok {number} {name}", flush=True)
-        except Exception:
-            failed += 1
-            for line in traceback.format_exc().rstrip().split("\n"):
-                print(f"# {line}")
-            print(f"not ok {number} {name}", flush=True)
-    return 1 if failed else 0
+    return tap.run([(tap.name_of(test), test) for test in TESTS])
 
 
 if __name__ == "__main__":
