@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Tables of registers, for those who have no abstraction of registers.
+//! Tables of registers, for code without an abstraction of registers.
 
 /// The offset of each register of a table.
 macro_rules! offsets {

@@ -39,7 +39,7 @@ def sealed(ip, at):
         total = (total & 0xFFFF) + (total >> 16)
         struct.pack_into("!H", ip, 10, ~(total + (total >> 16)) & 0xFFFF)
     # Below that a packet has no ICRC.
-    if len(ip) >= at + BTH + 12 + frames.ICRC:
+    if len(ip) >= at + BEHIND + frames.ICRC:
         ip[-frames.ICRC :] = frames.icrc(bytes(ip), at)
     return bytes(ip)
 
@@ -130,7 +130,7 @@ def q_key(chance, ip, at):
 
 
 ANY = (queue_pair, destination, partition, version, congestion, fragment, icrc)
-# Anybody may send a datagram who knows the Q_Key, with any PSN.
+# A station that knows the Q_Key may send datagrams, with any PSN.
 OF_A_DATAGRAM = (*ANY, q_key)
 # UC takes what is ahead, as after a loss.
 OF_UC = (*ANY, source, opcode, length)
@@ -174,9 +174,9 @@ class Intruder:
     def serve(self):
         with contextlib.suppress(OSError):
             guests = [end.accept()[0] for end in self.ends]
-        for here, there in (guests, guests[::-1]):
-            chance = random.Random(f"{self.seed} {guests.index(here)}")
-            threading.Thread(target=self.forward, args=(here, there, chance), daemon=True).start()
+            for here, there in (guests, guests[::-1]):
+                chance = random.Random(f"{self.seed} {guests.index(here)}")
+                threading.Thread(target=self.forward, args=(here, there, chance), daemon=True).start()
 
     def forward(self, here, there, chance):
         """Until a guest ends."""
