@@ -6,12 +6,15 @@ use std::rc::Rc;
 
 use anyhow::ensure;
 use anyhow::Context as _;
+use qpair_abi::command::access;
 use qpair_abi::command::kind;
 use qpair_abi::command::opcode as command_opcode;
 use qpair_abi::command::verb;
 use qpair_abi::command::BufferList;
 use qpair_abi::command::Command;
+use qpair_abi::command::CqContext;
 use qpair_abi::command::MrContext;
+use qpair_abi::command::QpContext;
 use qpair_abi::doorbell;
 use qpair_abi::entry::send_flags;
 use qpair_abi::entry::Cqe;
@@ -269,6 +272,36 @@ impl Machine {
         let addr = self.next;
         self.next += bytes.next_multiple_of(64);
         addr
+    }
+
+    /// A queue pair of RC in RESET, with a CQ of its own, and the address of its SQ.
+    pub(crate) fn queue_pair(
+        &mut self,
+        pd: Number,
+        flags: u8,
+    ) -> anyhow::Result<(Number, Number, u64)> {
+        let none = Number::default();
+        let (ring, sq) = (self.alloc(32 << LOG), self.alloc(64 << LOG));
+        let cq = CqContext {
+            log_depth: LOG,
+            buffer: whole(ring, 32 << LOG),
+            ..CqContext::default()
+        };
+        let cq = self.command(kind::CQ, verb::CREATE, none, 0, &cq.encode())?;
+        let context = QpContext {
+            pd,
+            send_cq: cq,
+            recv_cq: cq,
+            log_sq: LOG,
+            log_rq: LOG,
+            access: access::REMOTE_WRITE,
+            flags,
+            sq: whole(sq, 64 << LOG),
+            rq: whole(self.rq, 64 << LOG),
+            ..QpContext::default()
+        };
+        let qp = self.command(kind::QP, verb::CREATE, none, 0, &context.encode())?;
+        Ok((qp, cq, sq))
     }
 
     #[inline]

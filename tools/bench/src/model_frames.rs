@@ -10,7 +10,6 @@ mod machine;
 use anyhow::ensure;
 use clap::Parser;
 use machine::block;
-use machine::whole;
 use machine::Machine;
 use machine::LOG;
 use qpair_abi::command::access;
@@ -18,7 +17,6 @@ use qpair_abi::command::kind;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::verb;
-use qpair_abi::command::CqContext;
 use qpair_abi::command::GidContext;
 use qpair_abi::command::QpContext;
 use qpair_abi::counters::Counter;
@@ -87,29 +85,8 @@ impl End {
         let pd = machine.command(kind::PD, verb::CREATE, none, 0, &[])?;
         let rights = access::LOCAL_WRITE | access::REMOTE_WRITE;
         let (key, _) = machine.region(pd, rights, 2 * u64::from(bytes))?;
-        let (ring, sq, rq) = (
-            machine.alloc(32 << LOG),
-            machine.alloc(64 << LOG),
-            machine.rq,
-        );
-        let context = CqContext {
-            log_depth: LOG,
-            buffer: whole(ring, 32 << LOG),
-            ..CqContext::default()
-        };
-        let cq = machine.command(kind::CQ, verb::CREATE, none, 0, &context.encode())?;
-        let context = QpContext {
-            pd,
-            send_cq: cq,
-            recv_cq: cq,
-            log_sq: LOG,
-            log_rq: LOG,
-            access: access::REMOTE_WRITE,
-            sq: whole(sq, 64 << LOG),
-            rq: whole(rq, 64 << LOG),
-            ..QpContext::default()
-        };
-        let qp = machine.command(kind::QP, verb::CREATE, none, 0, &context.encode())?;
+        let (qp, cq, sq) = machine.queue_pair(pd, 0)?;
+        let rq = machine.rq;
         Ok(Self {
             machine,
             qp,

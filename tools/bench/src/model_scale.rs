@@ -23,7 +23,6 @@ use qpair_abi::command::qp_flags;
 use qpair_abi::command::qp_mask;
 use qpair_abi::command::qp_state;
 use qpair_abi::command::verb;
-use qpair_abi::command::CqContext;
 use qpair_abi::command::FrmrContext;
 use qpair_abi::command::QpContext;
 use qpair_abi::doorbell;
@@ -92,26 +91,7 @@ impl Machine {
 
     fn pair(&mut self, pd: Number, lkey: Number, register: bool) -> anyhow::Result<Pair> {
         let none = Number::default();
-        let (ring, sq) = (self.alloc(32 << LOG), self.alloc(64 << LOG));
-        let cq = CqContext {
-            log_depth: LOG,
-            buffer: whole(ring, 32 << LOG),
-            ..CqContext::default()
-        };
-        let cq = self.command(kind::CQ, verb::CREATE, none, 0, &cq.encode())?;
-        let context = QpContext {
-            pd,
-            send_cq: cq,
-            recv_cq: cq,
-            log_sq: LOG,
-            log_rq: LOG,
-            access: access::REMOTE_WRITE,
-            flags: qp_flags::REGISTERS,
-            sq: whole(sq, 64 << LOG),
-            rq: whole(self.rq, 64 << LOG),
-            ..QpContext::default()
-        };
-        let qp = self.command(kind::QP, verb::CREATE, none, 0, &context.encode())?;
+        let (qp, cq, sq) = self.queue_pair(pd, qp_flags::REGISTERS)?;
         for (state, mask) in [
             (qp_state::INIT, qp_mask::STATE),
             (qp_state::RTR, qp_mask::STATE | qp_mask::PEER),
