@@ -76,7 +76,8 @@ fn show_eqs(device: &Device, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(
         f,
         "eq number depth head interrupts lost polls again events completions arms deferred heads \
-         unmasks short stale unclaimed cqs qps srqs unbound spare deferred_free pending spurious count usecs"
+         unmasks short stale unclaimed cqs qps srqs unbound spare deferred_free pending spurious \
+         count usecs"
     )?;
     for eq in device.eqs.polls() {
         let (interrupts, lost) = eq.handler().interrupts();
@@ -95,8 +96,8 @@ fn show_eqs(device: &Device, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "{index} {number} {depth} {head} {interrupts} {lost} {} {} {} {} {} {} {} {} {} {} \
-             {unclaimed} {cqs} {qps} {srqs} {unbound} {spare} {deferred} {pending} {spurious} {count} \
-             {usecs}",
+             {unclaimed} {cqs} {qps} {srqs} {unbound} {spare} {deferred} {pending} {spurious} \
+             {count} {usecs}",
             counts.polls,
             counts.again,
             counts.events,

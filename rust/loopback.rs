@@ -55,7 +55,7 @@ use crate::{
     kernel::{
         gate::Pass,
         report::Report,
-        sync::completion::Completion, //
+        sync::Completion, //
     },
     life::{
         client::{

@@ -39,7 +39,7 @@ use crate::{
             written,
             Report, //
         },
-        sync::completion::Completion,
+        sync::Completion,
         task::cond_resched,
         watchdog::Check, //
     },

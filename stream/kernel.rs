@@ -2,7 +2,8 @@
 
 //! Kernel APIs without an upstream abstraction, from `rust/kernel`.
 //!
-//! The module `qpair` reports what none of the two uses.
+//! The module `qpair` reports what none of the two uses. It has not `dma_stream` (buffers that CPU and
+//! device own in turn) and `mmio_block` (a block of registers in a BAR).
 
 #[path = "../rust/kernel/compat.rs"]
 pub mod compat;

@@ -6,6 +6,7 @@ fn main() {
         ("../../rust/queue", ""),
         ("../../rust/policy", "policy"),
         ("../../qemu/model/src/rules", "rules"),
+        ("../../rust/kernel/rdma/unread.rs", "unread.rs"),
         ("../../tools/libqpair/src/flow.rs", "flow.rs"),
     ];
     proofs_instrument::instrument("mod.rs", &sources);

@@ -94,7 +94,9 @@ macro_rules! layout {
             #[inline(always)]
             pub fn decode(words: &[u64; $words]) -> Self {
                 Self {
-                    $( $field: <$type as super::layout::Field>::from_bits(words[$word] >> $shift), )*
+                    $( $field: {
+                        <$type as super::layout::Field>::from_bits(words[$word] >> $shift)
+                    }, )*
                     $( $( $nested: {
                         let mut part = [0; <$ntype>::WORDS];
                         part.copy_from_slice(&words[$nword..$nword + <$ntype>::WORDS]);
@@ -107,8 +109,14 @@ macro_rules! layout {
             #[inline(always)]
             pub fn encode(&self) -> [u64; $words] {
                 let mut words = [0; $words];
-                $( words[$word] |= <$type as super::layout::Field>::to_bits(self.$field) << $shift; )*
-                $( $( words[$nword..$nword + <$ntype>::WORDS].copy_from_slice(&self.$nested.encode()); )* )?
+                $(
+                    let bits = <$type as super::layout::Field>::to_bits(self.$field);
+                    words[$word] |= bits << $shift;
+                )*
+                $( $(
+                    let part = &mut words[$nword..$nword + <$ntype>::WORDS];
+                    part.copy_from_slice(&self.$nested.encode());
+                )* )?
                 words
             }
         }

@@ -2,8 +2,7 @@
 //! The facts: what device, driver and user space must agree on, and nothing else.
 //!
 //! One source, compiled three times: into the module (`pub mod abi;`), into the
-//! device model and into user space (the crate `qpair-abi`). The module
-//! `qpair-stream` has [`stream`] alone (`stream/abi.rs`). It depends on `core`
+//! device model and into user space (the crate `qpair-abi`). It depends on `core`
 //! alone, holds no state and decides nothing; what follows from the facts is in
 //! [`queue`](../queue).
 //!
@@ -47,7 +46,6 @@ pub mod regs;
 pub mod status;
 #[cfg(not(MODULE))]
 pub mod stream;
-#[cfg(not(MODULE))]
 pub mod uverbs;
 
 pub use self::layout::Field;

@@ -5,7 +5,9 @@
 macro_rules! codes {
     (
         $(#[$attr:meta])*
-        pub enum $name:ident { $( $(#[$vattr:meta])* $variant:ident = $value:literal, $text:literal; )* }
+        pub enum $name:ident {
+            $( $(#[$vattr:meta])* $variant:ident = $value:literal, $text:literal; )*
+        }
     ) => {
         $(#[$attr])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

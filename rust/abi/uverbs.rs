@@ -6,6 +6,13 @@
 
 #![allow(non_camel_case_types)]
 
+#[cfg(MODULE)]
+use zerocopy_derive::{
+    FromBytes,
+    Immutable,
+    IntoBytes, //
+};
+
 /// The version of these structures.
 pub const QPAIR_UVERBS_ABI_VERSION: u32 = 2;
 /// No eventfd for completions.
@@ -16,6 +23,7 @@ macro_rules! structures {
         $(#[$attr])*
         #[repr(C)]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[cfg_attr(MODULE, derive(FromBytes, IntoBytes, Immutable))]
         pub struct $name { $( $(#[$of])* pub $field: $type, )* }
     )* };
 }

@@ -6,8 +6,8 @@
 //! command cannot be read as that of another. [`Admin::execute`] executes one:
 //!
 //! ```text
-//!   process:  take a slot -> write its context -> post (the poll is paused: it owns the SQ) -> wait
-//!   poll:                                                  completion -> fill the slot -> wake
+//!   process:  take a slot -> write its context -> post (the poll is paused: it owns the SQ), wait
+//!   poll:                                                 completion -> fill the slot -> wake
 //!   process:  timeout -> the device is fatal: all waiters are woken (abandon)
 //! ```
 //!
@@ -53,7 +53,7 @@ use crate::{
     kernel::{
         dma::Coherent,
         gate::Pass,
-        sync::completion::Completion,
+        sync::Completion,
         trace, //
     },
     policy::lifecycle::Failure,

@@ -14,17 +14,6 @@
 #include <linux/sched/signal.h>
 #include <linux/types.h>
 
-int qpair_dma_mapping_error(struct device *dev, dma_addr_t address);
-void qpair_cond_resched(void);
-bool qpair_fatal_signal_pending(void);
-unsigned long qpair_memlock_limit(void);
-void qpair_bh_disable(void);
-void qpair_bh_enable(void);
-void qpair_non_block_start(void);
-void qpair_non_block_end(void);
-u64 qpair_clock(void);
-bool qpair_idle(void);
-
 int qpair_dma_mapping_error(struct device *dev, dma_addr_t address)
 {
 	return dma_mapping_error(dev, address);

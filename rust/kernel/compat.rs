@@ -8,7 +8,6 @@
 
 use kernel::{
     bindings,
-    module,
     pci, //
 };
 
@@ -17,9 +16,6 @@ pub type IdInfo<'a, T> = Option<&'a T>;
 
 /// A BAR that is taken away when the device unbinds.
 pub type DevresBar<const SIZE: usize> = pci::DevresBar<SIZE>;
-
-/// This module, for the `owner` of file operations.
-pub const OWNER: *mut bindings::module = module::this_module::<crate::LocalModule>().as_ptr();
 
 /// What an interrupt handler returns.
 pub(super) type IrqReturn = bindings::irqreturn;

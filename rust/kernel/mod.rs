@@ -25,10 +25,6 @@
 //!
 //! `shim.c` and `common.c` wrap C macros and inline functions.
 //!
-//! The module `qpair-stream` has some of the files too (`stream/kernel.rs`), and three that this
-//! module has not: `dma_stream` (buffers that CPU and device own in turn), with its `.c`, and
-//! `mmio_block` (a block of registers in a BAR).
-//!
 //! # The device goes, the rest stays
 //!
 //! The memory of a process may outlive the binding between device and driver. So an object of a
@@ -66,3 +62,10 @@ use raw::{
     raw_device,
     raw_pci, //
 };
+
+// SAFETY: Only of a BAR.
+unsafe impl rdma::context::Frame for mmio::Frame {
+    fn number(&self) -> u64 {
+        mmio::Frame::number(*self)
+    }
+}

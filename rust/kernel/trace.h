@@ -79,7 +79,8 @@ TRACE_EVENT(qpair_poll_end,
 		__entry->done = done;
 		__entry->again = again;
 	),
-	TP_printk("dev=%u eq=0x%08x done=%u again=%d", __entry->dev, __entry->eq, __entry->done, __entry->again)
+	TP_printk("dev=%u eq=0x%08x done=%u again=%d", __entry->dev, __entry->eq, __entry->done,
+		  __entry->again)
 );
 
 /* An event was taken from an EQ. */

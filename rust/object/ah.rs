@@ -13,11 +13,13 @@ use super::file::{
     Verbs, //
 };
 use crate::{
-    abi::command::GidContext,
+    abi::{
+        command::GidContext,
+        uverbs::qpair_uresp_create_ah, //
+    },
     hw::command::SetGid,
     kernel::rdma::{
         ah,
-        uverbs::qpair_uresp_create_ah,
         Address,
         Gid,
         Udata, //

@@ -34,6 +34,13 @@ use crate::{
     abi::{
         command::CqContext,
         entry::Cqe,
+        uverbs::{
+            qpair_ureq_create_cq,
+            qpair_ureq_resize_cq,
+            qpair_uresp_create_cq,
+            qpair_uresp_resize_cq,
+            QPAIR_NO_COMPLETION_FD, //
+        },
         Number, //
     },
     hw::{
@@ -45,13 +52,6 @@ use crate::{
         eventfd::EventFd,
         rdma::{
             cq,
-            uverbs::{
-                qpair_ureq_create_cq,
-                qpair_ureq_resize_cq,
-                qpair_uresp_create_cq,
-                qpair_uresp_resize_cq,
-                QPAIR_NO_COMPLETION_FD, //
-            },
             Caller,
             Completions,
             CqEvent,

@@ -32,6 +32,7 @@ use crate::{
             READS, //
         },
         counters::Counter,
+        uverbs::QPAIR_UVERBS_ABI_VERSION,
         PCI_DEVICE,
         PCI_REVISION,
         PCI_VENDOR, //
@@ -39,7 +40,6 @@ use crate::{
     hw::command,
     kernel::rdma::{
         self,
-        uverbs::QPAIR_UVERBS_ABI_VERSION,
         Config,
         DeviceAttributes,
         Gid,
@@ -82,6 +82,7 @@ impl rdma::Driver for Verbs {
     type Qp = Qp;
     type Mr = Mr;
     type Mw = Mw;
+    type OwnerModule = crate::LocalModule;
 
     const NAME: &'static CStr = c"qpair%d";
     const ABI: u32 = QPAIR_UVERBS_ABI_VERSION;

@@ -13,7 +13,10 @@ use super::{
     quota::Quotas, //
 };
 use crate::{
-    abi::Number,
+    abi::{
+        uverbs::qpair_uresp_alloc_ucontext, //
+        Number,
+    },
     hw::command::{
         self,
         Command, //
@@ -23,7 +26,6 @@ use crate::{
         mmio::Frame,
         rdma::{
             context,
-            uverbs::qpair_uresp_alloc_ucontext,
             Udata, //
         },
         task::{
@@ -424,6 +426,8 @@ impl Process {
 }
 
 impl context::Operations<Verbs> for Arc<Process> {
+    type Frame = Frame;
+
     fn open(registered: &Registered, udata: Udata<'_>) -> Result<Self> {
         let reply = udata.without_request()?;
         let limits = registered.device.limits();
@@ -461,8 +465,8 @@ impl Client for Process {
         let account = self.account();
         writeln!(
             f,
-            "page {} epoch {} pds {} cqs {} qps {} srqs {} mrs {} mws {} members {} pinned-pages {} \
-             cqs-held {} qps-held {} srqs-held {} uid {}",
+            "page {} epoch {} pds {} cqs {} qps {} srqs {} mrs {} mws {} members {} \
+             pinned-pages {} cqs-held {} qps-held {} srqs-held {} uid {}",
             self.page.number,
             self.epoch,
             account.count(Kind::Pd).live,

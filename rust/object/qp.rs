@@ -63,6 +63,11 @@ use crate::{
             MAX_BLOCKS,
             MAX_STRIDE_SHIFT, //
         },
+        uverbs::{
+            qpair_ureq_create_qp,
+            qpair_uresp_create_qp,
+            qpair_uresp_modify_qp, //
+        },
         Number, //
     },
     hw::{
@@ -81,11 +86,6 @@ use crate::{
         gate::Pass,
         rdma::{
             qp,
-            uverbs::{
-                qpair_ureq_create_qp,
-                qpair_uresp_create_qp,
-                qpair_uresp_modify_qp, //
-            },
             Caller,
             Details,
             Events,

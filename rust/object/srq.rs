@@ -36,6 +36,11 @@ use crate::{
             BLOCK_BYTES,
             MAX_STRIDE_SHIFT, //
         },
+        uverbs::{
+            qpair_ureq_create_srq,
+            qpair_ureq_modify_srq,
+            qpair_uresp_create_srq, //
+        },
         Number, //
     },
     hw::{
@@ -45,11 +50,6 @@ use crate::{
     kernel::{
         rdma::{
             srq,
-            uverbs::{
-                qpair_ureq_create_srq,
-                qpair_ureq_modify_srq,
-                qpair_uresp_create_srq, //
-            },
             Caller,
             Events,
             RecvRequest,

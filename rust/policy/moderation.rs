@@ -14,7 +14,8 @@
 //!     interrupts > target         --> up, at once to the level that the rate asks for   (a trial)
 //!     after a trial: slower than before, or the count is not reached
 //!                                 --> down to what is reached, which is tried in turn, or back;
-//!                                     higher levels are refused for a while, each time twice as long
+//!                                     higher levels are refused for a while, each time twice
+//!                                     as long
 //!     twice in a row: the count is not half reached, or the rate asks for two levels less
 //!                                 --> down
 //!     interrupts > 4 * target, and collecting does not help

@@ -3,9 +3,8 @@
 //!
 //! They are written once, here, depend on `core` alone, and are compiled into
 //! the module (`pub mod queue;`), into the device model and into user space (the
-//! crate `qpair-queue`). The module `qpair-stream` has some of them
-//! (`stream/queue.rs`). Nothing here touches memory, a register or the
-//! clock by itself; it is handed traits and closures.
+//! crate `qpair-queue`). Nothing here touches memory, a register or the clock by
+//! itself; it is handed traits and closures.
 //!
 //! Before either side of a queue writes an entry, it must know that the slot is free. A count of
 //! free slots answers that, and here the count is a value that can be neither copied nor made
@@ -33,7 +32,6 @@
 //! | [`shape`] | how to walk the tables of a buffer | device |
 //! | [`receives`] | receives of an SRQ that are posted and not completed | driver |
 //! | [`shared`] | receives that queue pairs share | library, device |
-//! | [`unread`] | which asynchronous events are queued while some are unread | driver |
 
 #![cfg_attr(not(MODULE), no_std)]
 #![forbid(unsafe_code)]
@@ -67,4 +65,3 @@ pub mod shape;
 #[cfg(not(MODULE))]
 pub mod shared;
 pub mod storage;
-pub mod unread;

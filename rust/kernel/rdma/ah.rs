@@ -57,7 +57,7 @@ pub(super) fn mac(attr: &bindings::rdma_ah_attr) -> [u8; 6] {
     match attr.type_ {
         // SAFETY: The type names the field of the union.
         bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE => unsafe {
-            attr.__bindgen_anon_1.roce.as_ref().dmac
+            attr.__bindgen_anon_1.roce.dmac
         },
         _ => [0; 6],
     }
@@ -112,9 +112,9 @@ impl<T: Driver> Ops<T> {
         errno(unsafe {
             let attr = &*(*init).ah_attr;
             let address = if u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH != 0 {
-                let gid = Gid(*attr.grh.dgid.raw.as_ref());
+                let gid = Gid(attr.grh.dgid.raw);
                 Address::Global(gid, attr.grh.sgid_index, mac(attr))
-            } else if attr.__bindgen_anon_1.ib.as_ref().dlid == LID {
+            } else if attr.__bindgen_anon_1.ib.dlid == LID {
                 Address::Own
             } else {
                 Address::Foreign
@@ -140,7 +140,7 @@ impl<T: Driver> Ops<T> {
             if u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH == 0 {
                 return EINVAL.to_errno();
             }
-            let raw: [u8; 16] = *attr.grh.dgid.raw.as_ref();
+            let raw: [u8; 16] = attr.grh.dgid.raw;
             let both = u128::from_le_bytes(raw);
             let address = UdAddress {
                 // CAST: Its halves.

@@ -9,7 +9,6 @@
 //! [`Mappings::zap`]: super::missing::Mappings::zap
 
 use super::{
-    super::mmio::Frame,
     bindings,
     device::CoreDevice,
     missing::{
@@ -36,19 +35,28 @@ use kernel::{
     prelude::*, //
 };
 
-#[allow(improper_ctypes)]
-unsafe extern "C" {
-    fn qpair_vma_make_doorbell(vma: *mut vm_area_struct);
+/// A page frame of device memory.
+///
+/// # Safety
+///
+/// [`number`](Self::number) is that of a page frame which processes may have until the device is
+/// unregistered: of a BAR.
+pub unsafe trait Frame {
+    /// The physical address in pages.
+    fn number(&self) -> u64;
 }
 
 /// An open file of `/dev/infiniband/uverbsN`.
 pub trait Operations<T: Driver>: Sized + Send + Sync {
+    /// A page of doorbells.
+    type Frame: Frame;
+
     /// A process opens the device.
     fn open(data: &T::Data, udata: Udata<'_>) -> Result<Self>;
 
     /// Calls `map` with the page of doorbells, which a process maps at offset 0. The device is not
     /// shut down before `map` returns.
-    fn doorbells(&self, map: impl FnOnce(Frame) -> Result) -> Result;
+    fn doorbells(&self, map: impl FnOnce(Self::Frame) -> Result) -> Result;
 
     /// All objects of the file are destroyed, and its mappings taken away.
     fn close(self);
@@ -182,7 +190,7 @@ unsafe fn map(
     ucontext: *mut bindings::ib_ucontext,
     vma: *mut vm_area_struct,
     mapped: &DoorbellVma,
-    frame: Frame,
+    frame: impl Frame,
 ) -> Result {
     // SAFETY: By the caller's promise.
     let (offset, flags, mapping) = unsafe {
@@ -202,7 +210,7 @@ unsafe fn map(
     // SAFETY: By the caller's promise. The page is of the device's doorbells.
     unsafe {
         mapped.note(mapping)?;
-        qpair_vma_make_doorbell(vma);
+        bindings::rdma_vma_make_doorbell(vma);
         to_result(bindings::rdma_user_mmap_io(
             ucontext,
             vma,

@@ -197,11 +197,8 @@ impl WorkCompletion<'_> {
             port_num: PORT,
             ..Default::default()
         };
-        // SAFETY: Plain numbers.
-        unsafe {
-            *wc.__bindgen_anon_1.wr_id.as_mut() = self.id;
-            *wc.ex.imm_data.as_mut() = self.imm.or(self.invalidated).unwrap_or(0);
-        }
+        wc.__bindgen_anon_1.wr_id = self.id;
+        wc.ex.imm_data = self.imm.or(self.invalidated).unwrap_or(0);
     }
 }
 

@@ -5,20 +5,11 @@
 use super::bindings;
 use core::marker::PhantomData;
 use kernel::{
-    bindings::{
-        nlattr,
-        sk_buff, //
-    },
+    bindings::sk_buff,
     error::to_result,
     prelude::*,
     str::CStr, //
 };
-
-#[allow(improper_ctypes)]
-unsafe extern "C" {
-    fn qpair_details_begin(message: *mut sk_buff) -> *mut nlattr;
-    fn qpair_details_end(message: *mut sk_buff, begin: *mut nlattr, whole: bool);
-}
 
 /// The driver's details of an object, in a netlink message.
 ///
@@ -45,7 +36,7 @@ impl Details<'_> {
         f: impl FnOnce(&mut Details<'_>) -> Result,
     ) -> Result {
         // SAFETY: By the caller's promise.
-        let begin = unsafe { qpair_details_begin(message) };
+        let begin = unsafe { bindings::rdma_details_begin(message) };
         if begin.is_null() {
             return Err(EMSGSIZE);
         }
@@ -54,7 +45,7 @@ impl Details<'_> {
             _message: PhantomData,
         });
         // SAFETY: The table that was begun above.
-        unsafe { qpair_details_end(message, begin, written.is_ok()) };
+        unsafe { bindings::rdma_details_end(message, begin, written.is_ok()) };
         written
     }
 

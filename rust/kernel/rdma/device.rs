@@ -8,6 +8,7 @@
 //! without end.
 
 use super::{
+    super::sync::Completion,
     bindings,
     event::{
         Events,
@@ -25,10 +26,6 @@ use super::{
     DeviceAttributes,
     Driver, //
 };
-use crate::kernel::{
-    compat,
-    sync::completion::Completion, //
-};
 use core::{
     marker::PhantomData,
     ptr::{
@@ -45,6 +42,7 @@ use kernel::{
     device::Bound,
     devres::Devres,
     error::to_result,
+    module::this_module,
     new_mutex,
     prelude::*,
     sync::{
@@ -137,7 +135,7 @@ impl Registrar {
     pub fn new() -> Result<Self> {
         let flags = kernel::bindings::wq_flags_WQ_UNBOUND;
         // SAFETY: A name without format directives.
-        let queue = unsafe { alloc_workqueue_noprof(c"qpair_rdma".as_char_ptr(), flags, 0) };
+        let queue = unsafe { alloc_workqueue_noprof(c"rust_rdma".as_char_ptr(), flags, 0) };
         // The drop destroys it if it is the second.
         let this = Self(NonNull::new(queue).ok_or(ENOMEM)?);
         QUEUE
@@ -385,7 +383,8 @@ impl<T: Driver> Registration<T> {
         // SAFETY: Just allocated, and not registered. The core copies the operations.
         unsafe {
             CoreDevice::<T>::put(raw, part);
-            (*raw).__bindgen_anon_1.dev.as_mut().parent = crate::kernel::raw_device(parent);
+            (*(&raw mut (*raw).__bindgen_anon_1).cast::<kernel::bindings::device>()).parent =
+                crate::kernel::raw_device(parent);
             // CAST: A small constant.
             (*raw).node_type = bindings::RDMA_NODE_IB_CA as u8;
             (*raw).phys_port_cnt = PORT;
@@ -479,7 +478,7 @@ fn capabilities(found: &DeviceAttributes) -> u64 {
 
 impl<T: Driver> Ops<T> {
     pub(super) const DEVICE: bindings::ib_device_ops = bindings::ib_device_ops {
-        owner: compat::OWNER,
+        owner: this_module::<T::OwnerModule>().as_ptr(),
         driver_id: bindings::rdma_driver_id_RDMA_DRIVER_UNKNOWN,
         uverbs_abi_ver: T::ABI,
         query_device: Some(Self::query_device),

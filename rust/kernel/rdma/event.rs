@@ -3,7 +3,7 @@
 //! From the poll of a driver to the handlers of the core's objects.
 
 use super::{
-    super::sync::completion,
+    super::sync::Completion,
     bindings,
     missing::Reader,
     netdev,
@@ -49,7 +49,7 @@ pub trait Target: Copy + 'static {
         None
     }
 
-    /// The kind of an asynchronous event of an object, below [`KINDS`](crate::queue::unread::KINDS).
+    /// The kind of an asynchronous event of an object, below [`KINDS`](super::unread::KINDS).
     #[doc(hidden)]
     fn kind(_event: Self) -> Option<usize> {
         None
@@ -64,7 +64,7 @@ struct Shared<T: Target> {
     running: Atomic<u32>,
     /// The object is cut off, and no handler of it runs.
     #[pin]
-    idle: completion::Completion,
+    idle: Completion,
     #[pin]
     reader: SpinLockIrq<Option<Reader>>,
 }
@@ -96,7 +96,7 @@ impl<T: Target> Events<T> {
         let shared = pin_init!(Shared {
             object: Atomic::new(object),
             running: Atomic::new(1),
-            idle <- completion::Completion::new(),
+            idle <- Completion::new(),
             reader <- new_spinlock_irq!(reader, "Events::reader"),
         });
         Ok(Self(Arc::pin_init(shared, GFP_KERNEL_ACCOUNT)?))
@@ -146,7 +146,7 @@ impl<T: Target> Events<T> {
         // Fully ordered: what is not waited for below reads the null.
         if !self.0.object.xchg(ptr::null_mut(), Full).is_null() {
             self.leave();
-            self.0.idle.wait();
+            self.0.idle.wait_for_completion();
         }
     }
 }
@@ -161,7 +161,7 @@ macro_rules! report {
                 event: $kind,
                 ..Default::default()
             };
-            *event.element.$element.as_mut() = $raw;
+            event.element.$element = $raw;
             handler(&mut event, (*$raw).$context);
         }
     };
@@ -308,7 +308,7 @@ impl PortEvent {
         // SAFETY: By the caller's promise. The core copies the event, and waits for its own work before
         // the device goes.
         unsafe {
-            *event.element.port_num.as_mut() = PORT;
+            event.element.port_num = PORT;
             bindings::ib_dispatch_event(&event);
         }
     }
@@ -328,7 +328,7 @@ impl Target for PortEvent {
     }
 }
 
-#[kernel::macros::kunit_tests(qpair_events)]
+#[kernel::macros::kunit_tests(rdma_events)]
 mod tests {
     use super::*;
     use kernel::{

@@ -9,9 +9,8 @@
 //! | [`Mappings`] | a call that takes the mappings of a device's files away and does not wait for commands that run: `uverbs_user_mmap_disassociate()` apart from `ib_unregister_device()` |
 //! | [`Reader`] | a bound of the asynchronous events of an object that are unread, in `ib_uverbs_async_handler()`; or the header of `struct ib_uevent_object` |
 
-use super::bindings;
-use crate::queue::{
-    index::Index,
+use super::{
+    bindings,
     unread::Unread, //
 };
 use core::{
@@ -67,7 +66,9 @@ pub(super) unsafe fn is_undone(mr: *mut bindings::ib_mr) -> bool {
     // the handle to the list of the file once the answer is written, and removes it after the destroy.
     // Neighbours on the list may write to the entry meanwhile, but never make it empty.
     unsafe {
-        let uobject = *(*mr).__bindgen_anon_1.uobject.as_ref();
+        let uobject = (&raw const (*mr).__bindgen_anon_1)
+            .cast::<*mut bindings::ib_uobject>()
+            .read();
         let list = &raw mut (*uobject).list;
         (&raw const (*list).next).read_volatile() == list
     }
@@ -130,7 +131,7 @@ impl Reader {
             let read = (&raw const (*object).events_reported).read_volatile();
             (ptr::eq(next, list), read)
         };
-        self.unread.admits(kind, Index::new(read), is_empty)
+        self.unread.admits(kind, read, is_empty)
     }
 }
 

@@ -14,9 +14,9 @@
 //!   struct ib_ucontext | Driver::Context   context  an open file of /dev/infiniband/uverbsN
 //!   struct ib_pd       | Driver::Pd        pd       \
 //!   struct ib_ah       | Driver::Ah        ah        |
-//!   struct ib_srq      | Driver::Srq       srq       | of a process, by handle of a file: destroyed with
-//!   struct ib_cq       | Driver::Cq        cq        | it, or when the device is unregistered; or of a
-//!   struct ib_qp       | Driver::Qp        qp        | kernel ULP
+//!   struct ib_srq      | Driver::Srq       srq       | of a process, by handle of a file:
+//!   struct ib_cq       | Driver::Cq        cq        | destroyed with it, or when the device
+//!   struct ib_qp       | Driver::Qp        qp        | is unregistered; or of a kernel ULP
 //!   struct ib_mr       | Driver::Mr        mr        |
 //!   struct ib_mw       | Driver::Mw        mw       /
 //! ```
@@ -46,6 +46,7 @@
 //! more than there is room for.
 
 pub mod ah;
+mod bindings;
 pub mod context;
 pub mod cq;
 mod details;
@@ -62,6 +63,7 @@ pub mod qp;
 mod recv;
 pub mod srq;
 mod udata;
+pub mod unread;
 
 pub use self::{
     ah::Address,
@@ -119,55 +121,9 @@ pub use self::{
 
 use kernel::{
     prelude::*,
-    str::CStr, //
+    str::CStr,
+    ModuleMetadata, //
 };
-
-/// The bindings of the RDMA headers, made when the module is built.
-#[allow(
-    clippy::all,
-    clippy::cast_lossless,
-    clippy::ptr_as_ptr,
-    clippy::ref_as_ptr,
-    clippy::undocumented_unsafe_blocks,
-    dead_code,
-    improper_ctypes,
-    missing_docs,
-    non_camel_case_types,
-    non_snake_case,
-    non_upper_case_globals,
-    unreachable_pub,
-    unsafe_op_in_unsafe_fn,
-    unused_imports
-)]
-mod bindings {
-    use kernel::{
-        bindings::*,
-        ffi, //
-    };
-    use pin_init::MaybeZeroable;
-
-    include!(env!("QPAIR_RDMA_BINDINGS"));
-}
-
-/// The driver's part of uverbs commands, as `include/uapi/rdma/qpair-abi.h` has it.
-pub mod uverbs {
-    pub use super::bindings::{
-        qpair_ureq_create_cq,
-        qpair_ureq_create_qp,
-        qpair_ureq_create_srq,
-        qpair_ureq_modify_srq,
-        qpair_ureq_resize_cq,
-        qpair_uresp_alloc_ucontext,
-        qpair_uresp_create_ah,
-        qpair_uresp_create_cq,
-        qpair_uresp_create_qp,
-        qpair_uresp_create_srq,
-        qpair_uresp_modify_qp,
-        qpair_uresp_resize_cq,
-        QPAIR_NO_COMPLETION_FD,
-        QPAIR_UVERBS_ABI_VERSION, //
-    };
-}
 
 /// A driver of the RDMA core with one port: of link layer InfiniBand, without management datagrams,
 /// or of RoCE v2.
@@ -193,6 +149,8 @@ pub trait Driver: Sized + 'static {
     /// That of a memory window.
     type Mw: mw::Operations<Self>;
 
+    /// The module that has the driver, which may not be unloaded while a device is open.
+    type OwnerModule: ModuleMetadata;
     /// The name of devices, with `%d` for their number.
     const NAME: &'static CStr;
     /// The version of the driver's part of the commands, which a provider checks.

@@ -16,33 +16,12 @@ use core::ptr::{
     NonNull, //
 };
 use kernel::{
-    bindings::{
-        net_device,
-        notifier_block, //
-    },
+    bindings::notifier_block,
     container_of,
     error::to_result,
     prelude::*,
     types::Opaque, //
 };
-
-#[allow(improper_ctypes)]
-unsafe extern "C" {
-    fn register_netdevice_notifier(block: *mut notifier_block) -> c_int;
-    fn unregister_netdevice_notifier(block: *mut notifier_block) -> c_int;
-    fn qpair_netdev_of(info: *mut c_void) -> *mut net_device;
-    fn qpair_netdev_attached(dev: *mut bindings::ib_device, port: u32) -> *mut net_device;
-    fn qpair_netdev_matches(
-        dev: *mut bindings::ib_device,
-        netdev: *mut net_device,
-        address: *const u8,
-    ) -> bool;
-    fn qpair_netdev_find(dev: *mut bindings::ib_device, port: u32, address: *const u8);
-    fn qpair_netdev_comes(event: c_ulong) -> bool;
-    fn qpair_netdev_goes(event: c_ulong) -> bool;
-    fn qpair_port_carries(dev: *mut bindings::ib_device, port: u32) -> bool;
-    fn qpair_port_mtu(dev: *mut bindings::ib_device, port: u32) -> bindings::ib_mtu;
-}
 
 /// Whether the port's network device is there, running, and has a carrier. A port of InfiniBand needs
 /// none. Any context.
@@ -52,7 +31,7 @@ unsafe extern "C" {
 /// `dev` is registered, or being so, with the facts about its port set.
 pub(super) unsafe fn carries(dev: *mut bindings::ib_device) -> bool {
     // SAFETY: By the caller's promise.
-    unsafe { qpair_port_carries(dev, PORT) }
+    unsafe { bindings::rdma_port_carries(dev, PORT) }
 }
 
 /// The most payload of a packet that a frame of the port's network device holds; 256 bytes without
@@ -63,7 +42,7 @@ pub(super) unsafe fn carries(dev: *mut bindings::ib_device) -> bool {
 /// `dev` is registered, or being so, and has or had a [`Follower`].
 pub(super) unsafe fn mtu(dev: *mut bindings::ib_device) -> bindings::ib_mtu {
     // SAFETY: By the caller's promise; the follower has allocated the data of ports.
-    unsafe { qpair_port_mtu(dev, PORT) }
+    unsafe { bindings::rdma_port_mtu(dev, PORT) }
 }
 
 /// Looks for the network device with this address in the namespace that `dev` is in. Takes the lock
@@ -74,7 +53,7 @@ pub(super) unsafe fn mtu(dev: *mut bindings::ib_device) -> bindings::ib_mtu {
 /// `dev` is registered, or being so, and has or had a [`Follower`].
 pub(super) unsafe fn find(dev: *mut bindings::ib_device, address: &[u8; 6]) {
     // SAFETY: By the caller's promise; the follower has allocated the data of ports.
-    unsafe { qpair_netdev_find(dev, PORT, address.as_ptr()) };
+    unsafe { bindings::rdma_netdev_find(dev, PORT, address.as_ptr()) };
 }
 
 /// Gives a device of the core the network device with an address.
@@ -130,7 +109,7 @@ impl Follower {
         )?;
         // SAFETY: Pinned until the drop unregisters it. If this fails, the drop is harmless: the
         // block is in no chain.
-        to_result(unsafe { register_netdevice_notifier(this.block.get()) })?;
+        to_result(unsafe { bindings::register_netdevice_notifier(this.block.get()) })?;
         Ok(this)
     }
 
@@ -147,15 +126,15 @@ impl Follower {
         unsafe {
             let this = &*container_of!(Opaque::cast_from(block), Self, block);
             let dev = this.dev.as_ptr();
-            let netdev = qpair_netdev_of(info);
-            let attached = qpair_netdev_attached(dev, PORT);
-            let matches = qpair_netdev_matches(dev, netdev, this.address.as_ptr());
+            let netdev = bindings::rdma_netdev_of(info);
+            let attached = bindings::rdma_netdev_attached(dev, PORT);
+            let matches = bindings::rdma_netdev_matches(dev, netdev, this.address.as_ptr());
             if attached == netdev {
                 // By its pointer: its address may be another by now.
-                if qpair_netdev_goes(event) || !matches {
+                if bindings::rdma_netdev_goes(event) || !matches {
                     bindings::ib_device_set_netdev(dev, ptr::null_mut(), PORT);
                 }
-            } else if attached.is_null() && matches && qpair_netdev_comes(event) {
+            } else if attached.is_null() && matches && bindings::rdma_netdev_comes(event) {
                 // If this fails, the port stays down.
                 bindings::ib_device_set_netdev(dev, netdev, PORT);
             }
@@ -168,6 +147,6 @@ impl Follower {
 impl PinnedDrop for Follower {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: Registered in `new`, or never; then it is not found.
-        unsafe { unregister_netdevice_notifier(self.block.get()) };
+        unsafe { bindings::unregister_netdevice_notifier(self.block.get()) };
     }
 }

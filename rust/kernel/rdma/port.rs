@@ -241,7 +241,7 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Called by the core, with a registered device and a GID to fill.
         unsafe {
             let Gid(raw) = Gid::of_port(u64::from_be((*dev).node_guid));
-            *(*gid).raw.as_mut() = raw;
+            (*gid).raw = raw;
         }
         0
     }
@@ -268,7 +268,7 @@ impl<T: Driver> Ops<T> {
         _context: *mut *mut c_void,
     ) -> c_int {
         // SAFETY: Called by the core.
-        errno(unsafe { Self::set_gid(attr, Gid(*(*attr).gid.raw.as_ref())) })
+        errno(unsafe { Self::set_gid(attr, Gid((*attr).gid.raw)) })
     }
 
     /// # Safety

@@ -371,7 +371,7 @@ impl<T: Driver> Ops<T> {
         _lid: u16,
     ) -> c_int {
         // SAFETY: Called by the core, with a queue pair of this driver and a GID, which is bytes.
-        let ((_, kept, part), group) = unsafe { (CoreQp::<T>::get(qp), Gid(*(*gid).raw.as_ref())) };
+        let ((_, kept, part), group) = unsafe { (CoreQp::<T>::get(qp), Gid((*gid).raw)) };
         errno(kept.attach(group, |group| part.attach(group)))
     }
 
@@ -384,7 +384,7 @@ impl<T: Driver> Ops<T> {
         _lid: u16,
     ) -> c_int {
         // SAFETY: As above.
-        let ((_, kept, part), group) = unsafe { (CoreQp::<T>::get(qp), Gid(*(*gid).raw.as_ref())) };
+        let ((_, kept, part), group) = unsafe { (CoreQp::<T>::get(qp), Gid((*gid).raw)) };
         errno(kept.detach(group, |group| part.detach(group)))
     }
 

@@ -88,7 +88,7 @@ impl<'a> Iterator for Receives<'a> {
             // INVARIANT: The rest of the same list.
             self.next = wr.next.as_ref();
             Pieces::new(wr.sg_list, wr.num_sge).map(|pieces| RecvRequest {
-                id: *wr.__bindgen_anon_1.wr_id.as_ref(),
+                id: wr.__bindgen_anon_1.wr_id,
                 pieces,
             })
         })

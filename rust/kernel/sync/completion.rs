@@ -8,12 +8,7 @@
 
 use kernel::{
     bindings,
-    error::to_result,
     prelude::*,
-    time::{
-        msecs_to_jiffies,
-        Msecs, //
-    },
     types::Opaque, //
 };
 
@@ -41,16 +36,19 @@ impl Completion {
         })
     }
 
+    /// Waits for one completion. Ignores signals. Sleeps.
+    pub fn wait_for_completion(&self) {
+        // SAFETY: Initialised.
+        unsafe { bindings::wait_for_completion(self.inner.get()) };
+    }
+}
+
+// What the type of the kernel crate lacks: `make in-tree` adds it there.
+impl Completion {
     /// Completes once: wakes one waiter, or lets the next one return at once. Any context.
     pub fn complete(&self) {
         // SAFETY: Initialised.
         unsafe { bindings::complete(self.inner.get()) };
-    }
-
-    /// Waits for one completion. Ignores signals. Sleeps.
-    pub fn wait(&self) {
-        // SAFETY: Initialised.
-        unsafe { bindings::wait_for_completion(self.inner.get()) };
     }
 
     /// Waits for one completion. Sleeps.
@@ -60,16 +58,21 @@ impl Completion {
     /// `ERESTARTSYS` when a signal came first.
     pub fn wait_interruptible(&self) -> Result {
         // SAFETY: Initialised.
-        to_result(unsafe { bindings::wait_for_completion_interruptible(self.inner.get()) })
+        kernel::error::to_result(unsafe {
+            bindings::wait_for_completion_interruptible(self.inner.get())
+        })
     }
 
     /// Waits for one completion, at most `timeout` milliseconds; returns whether it came. Ignores
     /// signals. Sleeps.
     #[must_use]
-    pub fn wait_timeout(&self, timeout: Msecs) -> bool {
+    pub fn wait_timeout(&self, timeout: kernel::time::Msecs) -> bool {
         // SAFETY: Initialised.
         unsafe {
-            bindings::wait_for_completion_timeout(self.inner.get(), msecs_to_jiffies(timeout)) != 0
+            bindings::wait_for_completion_timeout(
+                self.inner.get(),
+                kernel::time::msecs_to_jiffies(timeout),
+            ) != 0
         }
     }
 }

@@ -2,4 +2,6 @@
 
 //! What the kernel crate lacks of `kernel::sync`.
 
-pub mod completion;
+mod completion;
+
+pub use completion::Completion;

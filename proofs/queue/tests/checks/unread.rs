@@ -2,7 +2,6 @@
 //! Asynchronous events that a process reads late, or never.
 
 use super::checks;
-use qpair_queue::index::Index;
 use qpair_queue::unread::Unread;
 use qpair_queue::unread::KINDS;
 use std::collections::VecDeque;
@@ -17,7 +16,7 @@ checks![
 struct Object {
     unread: Unread,
     list: VecDeque<usize>,
-    read: Index,
+    read: u32,
 }
 
 impl Object {
@@ -25,7 +24,7 @@ impl Object {
         Self {
             unread: Unread::NONE,
             list: VecDeque::new(),
-            read: Index::new(read),
+            read,
         }
     }
 
@@ -40,7 +39,7 @@ impl Object {
 
     fn read(&mut self) -> Option<usize> {
         let kind = self.list.pop_front()?;
-        self.read = self.read.plus(1);
+        self.read = self.read.wrapping_add(1);
         Some(kind)
     }
 }

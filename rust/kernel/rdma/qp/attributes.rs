@@ -68,7 +68,8 @@ unsafe impl Plain for bindings::rdma_ah_attr {}
 fn gid(attr: &bindings::rdma_ah_attr) -> Option<Gid> {
     let has_grh = u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH != 0;
     // SAFETY: Plain bytes.
-    has_grh.then(|| Gid(unsafe { *attr.grh.dgid.raw.as_ref() }))
+    let raw = unsafe { attr.grh.dgid.raw };
+    has_grh.then_some(Gid(raw))
 }
 
 /// The way of frames to a peer at a port of RoCE.
@@ -309,7 +310,7 @@ impl Kept {
     }
 }
 
-#[kernel::macros::kunit_tests(qpair_attributes)]
+#[kernel::macros::kunit_tests(rdma_attributes)]
 mod tests {
     use super::*;
 
@@ -327,8 +328,7 @@ mod tests {
         (to.grh.sgid_index, to.grh.hop_limit, to.grh.traffic_class) = (3, 64, 8);
         to.grh.flow_label = u32::MAX;
         let mac = [1, 2, 3, 4, 5, 6];
-        // SAFETY: Plain bytes.
-        unsafe { to.__bindgen_anon_1.roce.as_mut() }.dmac = mac;
+        to.__bindgen_anon_1.roce.dmac = mac;
         let expected = QpPath {
             mac,
             source: 3,

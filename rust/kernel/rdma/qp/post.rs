@@ -167,10 +167,10 @@ unsafe fn send_request<'a, T: Driver>(
             None
         };
         Ok(SendRequest {
-            id: *wr.__bindgen_anon_1.wr_id.as_ref(),
+            id: wr.__bindgen_anon_1.wr_id,
             operation,
-            imm: with_imm.then(|| *wr.ex.imm_data.as_ref()),
-            invalidate: invalidates.then(|| *wr.ex.invalidate_rkey.as_ref()),
+            imm: with_imm.then_some(wr.ex.imm_data),
+            invalidate: invalidates.then_some(wr.ex.invalidate_rkey),
             registration,
             signaled: has(bindings::ib_send_flags_IB_SEND_SIGNALED),
             solicited: has(bindings::ib_send_flags_IB_SEND_SOLICITED),

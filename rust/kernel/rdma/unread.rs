@@ -5,18 +5,16 @@
 //! the same event again and again, and reads none, would fill the memory of the kernel. So while an
 //! event is unread, it is not queued again: its reader hears of the next one by the first.
 
-use super::index::Index;
-
 /// Kinds of events that an object may have.
 pub const KINDS: usize = 5;
 
 /// The events of an object that are queued, as far as is known.
 #[derive(Debug)]
 pub struct Unread {
-    /// Past the last one that was queued.
-    queued: Index,
+    /// Past the last one that was queued; wraps.
+    queued: u32,
     /// Past the last one of each kind of `kinds`.
-    last: [Index; KINDS],
+    last: [u32; KINDS],
     /// A set of kinds: those that were queued since the process had read all.
     kinds: u8,
 }
@@ -26,14 +24,14 @@ const _: () = assert!(KINDS <= u8::BITS as usize);
 impl Unread {
     /// No event was queued.
     pub const NONE: Self = Self {
-        queued: Index::ZERO,
-        last: [Index::ZERO; KINDS],
+        queued: 0,
+        last: [0; KINDS],
         kinds: 0,
     };
 
     /// Whether an event of this kind is to be queued now. `read` counts those that the process has
     /// read, in the order in which they were queued; `is_empty` if none is left.
-    pub fn admits(&mut self, kind: usize, read: Index, is_empty: bool) -> bool {
+    pub fn admits(&mut self, kind: usize, read: u32, is_empty: bool) -> bool {
         if is_empty {
             // Ends the wait for one that was never queued, for lack of memory.
             (self.queued, self.kinds) = (read, 0);
@@ -42,11 +40,11 @@ impl Unread {
             return true;
         };
         let bit = 1 << kind;
-        let is_read = read.reaches(*last);
+        let is_read = read.wrapping_sub(*last) as i32 >= 0;
         if self.kinds & bit != 0 && !is_read {
             return false;
         }
-        self.queued = self.queued.plus(1);
+        self.queued = self.queued.wrapping_add(1);
         *last = self.queued;
         self.kinds |= bit;
         true
