@@ -9,13 +9,15 @@ KDIR ?=
 # What `make run` copies; through the environment, whatever is in the name.
 FILE ?=
 export FILE
+# The source of a kernel that gets the driver.
+TREE ?=
 # Which tests: layers or layer/name, all when empty (scripts/test --help).
 LAYER ?=
 
 MODULE_OUT := $(CURDIR)/build/module
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all check bench modules modules_install docs clean distclean
+.PHONY: help run test test-all check bench modules modules_install in-tree series docs clean distclean
 
 help: ## show these lines
 	@echo 'qpair: queue pairs in Rust, from the device to the process'
@@ -28,7 +30,7 @@ help: ## show these lines
 run: ## boot a guest and copy a file through queue pairs [FILE=PATH]
 	@scripts/run "$$FILE"
 
-test: ## run the tests that need no kernel but the stock one [LAYER='host mutants device stock iommu verbs wire figures', or of a kernel of its own: kunit 7.3 debug]
+test: ## run the tests that need no kernel but the stock one [LAYER='host mutants device stock iommu verbs wire figures', or of a kernel of its own: kunit tree 7.3 debug]
 	@scripts/test $(LAYER)
 
 test-all: ## all tests, in each of their guests and on kernels built for them, all rounds of races: for nights and releases
@@ -56,6 +58,12 @@ modules_install: ## install them in /lib/modules [KDIR=...] [INSTALL_MOD_PATH=..
 	@release=$$(cat "$(or $(KDIR),$$(scripts/kernel stock --tree))/include/config/kernel.release") && \
 		install -D -m 644 -t "$(INSTALL_MOD_PATH)/lib/modules/$$release/updates" $(MODULE_OUT)/*.ko && \
 		{ ! command -v depmod >/dev/null || depmod $(if $(INSTALL_MOD_PATH),-b "$(INSTALL_MOD_PATH)") "$$release"; }
+
+in-tree: ## put the driver into the source of a kernel [TREE=/path/to/linux-7.3]
+	@scripts/py intree -- "$(TREE)"
+
+series: ## write it as patches, in build/series [TREE=/path/to/linux-7.3]
+	@scripts/py series $(if $(TREE),-- "$(TREE)")
 
 docs: ## render Documentation/ and the crates' documents, into build/docs
 	@scripts/check docs rustdoc

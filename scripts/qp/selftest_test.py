@@ -17,7 +17,7 @@ from qp import base, jobs, ktap, test
 class Suite(unittest.TestCase):
     def test_a_part_of_what_runs_as_a_whole_is_refused(self):
         self.assertEqual(test.wanted(["stock/a", "stock/b/c", "host"]), {"stock": ["a", "b/c"], "host": []})
-        for layer in ("mutants", "kunit", "figures"):
+        for layer in ("mutants", "kunit", "tree", "figures"):
             with self.assertRaises(base.Fail) as refused:
                 test.wanted([f"{layer}/name"])
             self.assertIn(f"scripts/test {layer}", refused.exception.remedy)

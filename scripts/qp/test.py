@@ -9,6 +9,8 @@ mutants the suites of the rules, of the device and of the library, under each wr
         every interleaving of small instances of the event path and of flow control; the order of memory of the rings
 device  the device in QEMU, without a guest: PCI, properties, DMA, reset, unplug; linked into it, and as a plugin
 kunit   the module's KUnit suites, in the debug kernel
+tree    the driver in the source of the debug kernel: each patch of `make series` builds, checkpatch, clippy, rustdoc,
+        and a guest of that kernel
 stock   the tests of the plans on the stock kernel, without an IOMMU
 iommu   the same with one
 7.3     the same on the test kernel, which is of the newest series; skipped where the stock kernel is of that series
@@ -27,7 +29,7 @@ How to add a test:
   test by its exit status. A test also fails if the kernel warns, if the module cannot be removed
   afterwards, and, on the debug kernel, if memory leaks.
 
-By default the layers run that build no kernel: not kunit, 7.3 and debug. A layer that finds no test
+By default the layers run that build no kernel: not kunit, tree, 7.3 and debug. A layer that finds no test
 fails. The last line has the total, and build/test.json all results; build/log/failed has the logs of
 tests that failed.
 """
@@ -41,18 +43,18 @@ import sys
 import tomllib
 
 from qp import (
-    barriers, base, crates, detectors, figures, guest as runner, jobs, kernel as kernels, ktap,
+    barriers, base, crates, detectors, figures, guest as runner, intree_suite, jobs, kernel as kernels, ktap, kunit,
     payload, plugin, qemu, space, verbs_suite, wire_suite,
 )
 
-LAYERS = ("host", "mutants", "device", "kunit", "stock", "iommu", "7.3", "debug", "verbs", "wire", "figures")
+LAYERS = ("host", "mutants", "device", "kunit", "tree", "stock", "iommu", "7.3", "debug", "verbs", "wire", "figures")
 KERNEL = {"stock": "stock", "iommu": "stock", "7.3": "test", "debug": "debug"}
 
 # Those of `make test`: they build no kernel.
-DEFAULT = tuple(layer for layer in LAYERS if layer not in ("kunit", "7.3", "debug"))
+DEFAULT = tuple(layer for layer in LAYERS if layer not in ("kunit", "tree", "7.3", "debug"))
 
 # They run as a whole.
-WHOLE = {"mutants", "kunit", "figures"}
+WHOLE = {"mutants", "kunit", "tree", "figures"}
 # They need neither a kernel nor QEMU.
 ON_HOST = {"host", "mutants"}
 
@@ -227,37 +229,9 @@ def without_warnings(layer, _slower):
     return count
 
 
-def kunit_suites():
-    """The KUnit suites in the modules' sources, and how many tests each has."""
-    suites = {}
-    for path in (*(base.TOP / "rust").rglob("*.rs"), *(base.TOP / "stream").rglob("*.rs")):
-        _, *parts = re.split(r"#\[(?:[\w:]+::)?kunit_tests\((\w+)\)\]", path.read_text())
-        for name, text in zip(parts[::2], parts[1::2]):
-            suites[name] = len(re.findall(r"^\s*#\[test\]", text, re.MULTILINE))
-    return suites
-
-
-def kunit(slower):
+def kunit_suites(slower):
     """Layer: the modules' own suites, run when they are loaded."""
-    suites = kunit_suites()
-    # The kernel has suites of its own: read only those of the modules.
-    show = "; ".join(f"cat /sys/kernel/debug/kunit/{name}/results" for name in suites) or "true"
-    options = ["--kernel", "debug", "--stream", "--append", "kunit.enable=1 kunit.autorun=1"]
-    status, text, _ = jobs.guest("kunit", options, ["sh", "-c", show], BOOT * SLOWER["debug"] * slower)
-    count = ktap.of_ktap(text)
-    for name, expected in suites.items():
-        # A suite that never ran prints `ok` as well, but has neither this sum nor, if KUnit leaves out
-        # the sum of a single test, the line of that.
-        ran = rf"^\s*# {name}: pass:\d+ fail:0 skip:\d+ total:{expected}\b"
-        if expected == 1:
-            ran = rf"^\s*# Subtest: {name}\n\s*1\.\.1\n(?:\s*#.*\n)*\s+ok 1 "
-        if not re.search(ran, text, re.MULTILINE):
-            count.fail(f"{name} has no result of {expected} tests")
-    if count.total < sum(suites.values()):
-        count.fail(f"{count.total} results instead of {sum(suites.values())}")
-    if status != 0:
-        count.fail(runner.WHY.get(status, f"status {status}"))
-    return count
+    return kunit.run(BOOT * SLOWER["debug"] * slower)
 
 
 def counted_figures(brief, _slower):
@@ -298,7 +272,9 @@ def found_jobs(layer, chosen):
             *([job("loading", lambda _slower: program("device-loading", plugin.tests()))] if chosen.all else []),
         ]
     if layer == "kunit":
-        return [job("all", kunit, kernel="debug")]
+        return [job("all", kunit_suites, kernel="debug")]
+    if layer == "tree":
+        return [job("all", intree_suite.run, intree_suite.TIMEOUT, kernel="debug")]
     if layer == "figures":
         return [job("all", functools.partial(counted_figures, chosen.brief), alone=True, kernel="stock")]
     job = functools.partial(job, kernel=KERNEL[layer])
