@@ -39,7 +39,8 @@ def cases(found, name, brief):
         if any(fnmatch.fnmatchcase(server, pattern) for pattern in one.get("programs", ["*"])):
             words = [word for word in server.split() if "{" not in word and word not in ("-d", "-F", "-p", "-x", "-a", "-b")]
             for side in sides:
-                if one["kinds"][1 - side] in lossless:
+                kind = one["kinds"][1 - side]
+                if kind in lossless or kind not in program.get("clients", network.KINDS):
                     continue
                 client = program.get("client", f"{server} {{peer}}")
                 yield f"{one['kinds'][side]}.{'_'.join(words)}", (server, client), side, program.get("limit", LIMIT)

@@ -33,5 +33,11 @@ lose() {
 	*) false ;;
 	esac
 }
-# has_gid DEVICE: the address of `roce` is a GID of the device.
-has_gid() { grep -q 'c633:6401' "/sys/class/infiniband/$1"/ports/1/gids/* 2>/dev/null; }
+# gid_of DEVICE ADDRESS: the file of the GID that is an IPv4 address.
+gid_of() {
+	# shellcheck disable=SC2046,SC2183 # four numbers
+	hex=$(printf '%02x%02x:%02x%02x' $(echo "$2" | tr . ' '))
+	grep -l "ffff:$hex" "/sys/class/infiniband/$1"/ports/1/gids/* 2>/dev/null
+}
+# has_gid DEVICE [ADDRESS]: the address, by default that of `roce`, is a GID of the device.
+has_gid() { gid_of "$1" "${2:-198.51.100.1}" >/dev/null; }
