@@ -479,20 +479,37 @@ pub(super) fn gone_silent(setup: &Setup) -> Result<()> {
     works(device, &mut setup.rng()).context("with the device back")
 }
 
-/// Unplugs the function and plugs it in again, with its thread; returns the number of its new file.
+/// The properties of a function that cases of the same boot rely on.
+const KEPT: [&str; 8] = [
+    "eqs",
+    "max-cqs",
+    "max-mrs",
+    "max-page-shift",
+    "max-pds",
+    "max-qps",
+    "max-srqs",
+    "wqes-per-doorbell",
+];
+
+/// Unplugs the function and plugs it in again, with its thread and its limits; returns the number of
+/// its new file.
 fn replug(host: &mut Host, address: &str) -> Result<usize> {
     host.forget_events();
-    let thread = host.qmp(
-        "qom-get",
-        json!({ "path": "/machine/peripheral/qpair0", "property": "iothread" }),
-    )?;
+    let path = "/machine/peripheral/qpair0";
+    let mut get = |name: &str| host.qmp("qom-get", json!({ "path": path, "property": name }));
+    let mut device = json!({ "driver": "qpair", "id": "qpair0", "bus": "port0" });
+    if let Some(id) = get("iothread")?
+        .as_str()
+        .and_then(|path| path.rsplit_once('/'))
+    {
+        device["iothread"] = json!(id.1);
+    }
+    for name in KEPT {
+        device[name] = get(name)?;
+    }
     host.qmp("device_del", json!({ "id": "qpair0" }))?;
     host.event("DEVICE_DELETED", "qpair0")?;
     devices::disappeared(address)?;
-    let mut device = json!({ "driver": "qpair", "id": "qpair0", "bus": "port0" });
-    if let Some(id) = thread.as_str().and_then(|path| path.rsplit_once('/')) {
-        device["iothread"] = json!(id.1);
-    }
     host.qmp("device_add", device)?;
     devices::appeared(address)
 }
