@@ -72,17 +72,21 @@ impl Mapping for Window {
 
     fn read(&self, at: usize, bytes: &mut [u8]) {
         let cells = self.cells(at, bytes.len() / 8);
-        for (word, cell) in bytes.chunks_exact_mut(8).zip(cells) {
-            word.copy_from_slice(&cell.get().to_le_bytes());
+        // In blocks, as memcpy() does it.
+        for (to, from) in bytes.chunks_exact_mut(64).zip(cells.chunks_exact(8)) {
+            if let Some(from) = from.first_chunk::<8>() {
+                let words = from.each_ref().map(|cell| cell.get().to_le_bytes());
+                to.copy_from_slice(words.as_flattened());
+            }
         }
     }
 
     fn write(&self, at: usize, bytes: &[u8]) {
         let cells = self.cells(at, bytes.len() / 8);
-        for (word, cell) in bytes.chunks_exact(8).zip(cells) {
-            let mut le = [0; 8];
-            le.copy_from_slice(word);
-            cell.set(u64::from_le_bytes(le));
+        for (from, to) in bytes.chunks_exact(64).zip(cells.chunks_exact(8)) {
+            for (word, cell) in from.chunks_exact(8).zip(to) {
+                cell.set(word.first_chunk().copied().map_or(0, u64::from_le_bytes));
+            }
         }
     }
 
