@@ -209,38 +209,30 @@ pub fn build<E>(
     let (before, rest) = frame.split_at_mut(head);
     let (payload, end) = rest.split_at_mut(bytes);
     fill(payload).map_err(NoFrame::Payload)?;
-    let (pad, sum) = end.split_at_mut(pad);
+    let (pad, _) = end.split_at_mut(pad);
     pad.fill(0);
-    sum.fill(0);
-    let mut at = before.iter_mut();
-    let mut put = |bytes: &[u8]| {
-        for (byte, place) in bytes.iter().zip(at.by_ref()) {
-            *place = *byte;
+    let mut head = Head(before);
+    head.put(route.to_mac).put(route.from_mac);
+    match both {
+        Some((from, to)) => head
+            .put([0x08, 0])
+            .put(ipv4_header(route, from, to, counted)),
+        None => {
+            let class = u32::from(route.class) << 20;
+            head.put([0x86, 0xdd])
+                .put((6 << 28 | class | route.flow & 0xf_ffff).to_be_bytes())
+                .put(counted.to_be_bytes())
+                .put([IS_UDP, route.hops])
+                .put(route.from)
+                .put(route.to)
         }
     };
-    put(&route.to_mac);
-    put(&route.from_mac);
-    match both {
-        Some((from, to)) => {
-            put(&[0x08, 0]);
-            put(&ipv4_header(route, from, to, counted));
-        }
-        None => {
-            put(&[0x86, 0xdd]);
-            let class = u32::from(route.class) << 20;
-            put(&(6 << 28 | class | route.flow & 0xf_ffff).to_be_bytes());
-            put(&counted.to_be_bytes());
-            put(&[IS_UDP, route.hops]);
-            put(&route.from);
-            put(&route.to);
-        }
-    }
-    put(&route.source_port.to_be_bytes());
-    put(&PORT.to_be_bytes());
-    put(&udp_bytes.to_be_bytes());
-    // UDP has no checksum: the ICRC covers more.
-    put(&[0, 0]);
-    put(transport);
+    head.put(route.source_port.to_be_bytes())
+        .put(PORT.to_be_bytes())
+        .put(udp_bytes.to_be_bytes())
+        // UDP has no checksum: the ICRC covers more.
+        .put([0, 0]);
+    head.0.copy_from_slice(transport);
     let covered = frame.get(ETH..whole - icrc::BYTES);
     let covered = covered.and_then(|covered| covered.split_at_checked(ip));
     let sum = covered.and_then(|(ip, rest)| icrc(ip, rest));
@@ -249,28 +241,42 @@ pub fn build<E>(
     Ok(whole)
 }
 
+/// What is left of the headers of a frame to write.
+struct Head<'a>(&'a mut [u8]);
+
+impl Head<'_> {
+    #[inline(always)]
+    fn put<const N: usize>(&mut self, bytes: [u8; N]) -> &mut Self {
+        if let Some((place, rest)) = core::mem::take(&mut self.0).split_first_chunk_mut() {
+            *place = bytes;
+            self.0 = rest;
+        }
+        self
+    }
+}
+
 fn ipv4_header(route: &Route, from: [u8; 4], to: [u8; 4], bytes: u16) -> [u8; IPV4] {
     let [high, low] = bytes.to_be_bytes();
     let ([a, b, c, d], [e, f, g, h]) = (from, to);
-    // Not to be fragmented.
-    let before = [
-        0x45,
-        route.class,
-        high,
-        low,
-        0,
-        0,
-        0x40,
-        0,
-        route.hops,
-        IS_UDP,
+    let (class, hops) = (route.class, route.hops);
+    let words = [
+        [0x45, class],
+        [high, low],
+        // Not to be fragmented.
+        [0x40, 0],
+        [hops, IS_UDP],
+        [a, b],
+        [c, d],
+        [e, f],
+        [g, h],
     ];
-    let words = before.chunks_exact(2).chain(from.chunks_exact(2));
-    let words = words.chain(to.chunks_exact(2));
-    let sum = words.filter_map(|word| u16_at(word, 0)).map(u32::from);
-    let sum = sum.fold(0u32, u32::wrapping_add);
+    let words = words
+        .iter()
+        .map(|word| u32::from(u16::from_be_bytes(*word)));
+    let sum = words.fold(0u32, u32::wrapping_add);
     let sum = (sum & 0xffff) + (sum >> 16);
     let [s, t] = (!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes();
-    let [i, j, k, l, m, n, o, p, q, r] = before;
-    [i, j, k, l, m, n, o, p, q, r, s, t, a, b, c, d, e, f, g, h]
+    [
+        0x45, class, high, low, 0, 0, 0x40, 0, hops, IS_UDP, s, t, a, b, c, d, e, f, g, h,
+    ]
 }
