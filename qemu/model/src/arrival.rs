@@ -68,7 +68,7 @@ impl<H: Host> Function<H> {
             let dest = Number::from_raw(datagram.dest().unwrap_or(0));
             data.pass_with_faults(Direction::In, dest, frame, DataPath::arrive);
         } else {
-            data.arrive(frame);
+            data.take_in(frame, &datagram);
         }
         if data.core.works_in_doorbells() && !data.core.run_queue.is_empty() {
             data.core.bus.host.wake();
@@ -78,13 +78,18 @@ impl<H: Host> Function<H> {
 }
 
 impl<H: Host> DataPath<H> {
-    /// A frame to a GID of the port, or to a group.
+    /// A frame that a fault may have made one of others.
     fn arrive(&mut self, frame: &[u8]) {
-        // A fault may have made it one of others.
-        let datagram = Datagram::of(frame, &self.core.knobs.mac);
-        let Some(datagram) = datagram.filter(|_| self.is_linked()) else {
+        if let Some(datagram) = Datagram::of(frame, &self.core.knobs.mac) {
+            self.take_in(frame, &datagram);
+        }
+    }
+
+    /// A frame to a GID of the port, or to a group.
+    fn take_in(&mut self, frame: &[u8], datagram: &Datagram<'_>) {
+        if !self.is_linked() {
             return;
-        };
+        }
         let (from, to) = (gid_of(datagram.from), gid_of(datagram.to));
         let dest = datagram.dest().map(Number::from_raw);
         let is_own = self.port.has(from);
@@ -107,7 +112,7 @@ impl<H: Host> DataPath<H> {
         let qp = dest.map(|dest| self.port.named(dest));
         match qp.filter(|qp| !is_own && self.receives(*qp)) {
             Some(_) if is_long => self.core.bus.count(Counter::FramesMalformed),
-            Some(qp) => self.queue_frame(qp, &Frame::from(frame)),
+            Some(qp) => self.queue_frame(qp, Frame::from(frame)),
             None => self.core.bus.count(Counter::FramesForeign),
         }
     }
@@ -149,21 +154,23 @@ impl<H: Host> DataPath<H> {
                 self.core.bus.add(Counter::FramesOverflowed, left as u64);
                 return;
             }
-            self.queue_frame(qp, frame);
+            self.queue_frame(qp, frame.clone());
             last = qp;
         }
     }
 
     /// Has a frame wait for a turn of its queue pair.
-    fn queue_frame(&mut self, qp: Number, frame: &Frame) {
-        if !self.frames.push(qp.index(), frame.clone()) {
+    fn queue_frame(&mut self, qp: Number, frame: Frame) {
+        if !self.frames.push(qp.index(), frame) {
             self.core.bus.count(Counter::FramesOverflowed);
             return;
         }
         if let Some(found) = self.qps.get_mut(qp) {
-            found.set_frames(true);
+            // With others it is queued already.
+            if found.set_frames(true) {
+                self.qps.enqueue(&mut self.core, qp);
+            }
         }
-        self.qps.enqueue(&mut self.core, qp);
     }
 
     /// Receives the frames that wait, as far as the turn goes: half of it if the queue pair also
@@ -185,7 +192,6 @@ impl<H: Host> DataPath<H> {
             }
             self.receive_frame(qp, &frame);
         }
-        self.qps.enqueue(&mut self.core, qp);
     }
 
     fn receive_frame(&mut self, qp: Number, frame: &[u8]) {

@@ -118,7 +118,6 @@ impl<H: Host> DataPath<H> {
         if let Some(found) = self.qps.get_mut(qp) {
             found.link = Some(link);
         }
-        self.qps.enqueue(&mut self.core, qp);
         true
     }
 
@@ -266,15 +265,17 @@ impl<H: Host> DataPath<H> {
         if let Operation::WriteFirst(reth) | Operation::WriteOnly(reth, _) = headers.operation {
             *write = reth;
         }
-        let whole = piece(headers, *write, 0);
+        let whole = *write;
         let bytes = part.bytes;
-        let piece = piece(headers, Reth { bytes, ..*write }, part.offset);
+        let piece = piece(headers, Reth { bytes, ..whole }, part.offset);
         if piece.kind.remote != 0 || begins {
             self.admit(by, &piece)?;
         } else {
             self.admit_more(by, piece.bytes)?;
         }
-        if piece.kind.remote != 0 && begins && whole.bytes != 0 {
+        // A packet that is all of its message has the same range.
+        if piece.kind.remote != 0 && begins && !ends && whole.bytes != 0 {
+            let whole = self::piece(headers, whole, 0);
             self.find(by, &whole)?;
         }
         self.take_bytes(by, piece, payload)?;

@@ -32,6 +32,5 @@ impl<H: Host> DataPath<H> {
             found.link = Some(link);
         }
         self.drained(qp);
-        self.qps.enqueue(&mut self.core, qp);
     }
 }

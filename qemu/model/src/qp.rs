@@ -211,9 +211,11 @@ impl<M: Mapping> QueuePair<M> {
         self.by_frames & LINK != 0
     }
 
-    /// Frames for it wait, or do not any more.
-    pub(crate) fn set_frames(&mut self, wait: bool) {
-        self.by_frames = self.by_frames & LINK | u8::from(wait);
+    /// Frames for it wait, or do not any more: whether that is new.
+    pub(crate) fn set_frames(&mut self, wait: bool) -> bool {
+        let before = self.by_frames;
+        self.by_frames = before & LINK | u8::from(wait);
+        self.by_frames != before
     }
 
     /// It begins a connection by frames, or ends it.

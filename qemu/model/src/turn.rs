@@ -233,5 +233,6 @@ impl<H: Host> Function<H> {
             qp_state::RTS | qp_state::SQD => data.send(qp, &mut budget.wqes, &mut budget.bytes),
             _ => {}
         }
+        data.qps.enqueue(&mut data.core, qp);
     }
 }
