@@ -142,6 +142,14 @@ impl<M: Mapping> Regions<M> {
         self.kept = kept;
     }
 
+    /// The mapping of the bytes at a place of a region, and where in it they begin. `None` if they are
+    /// not mapped as one piece.
+    #[inline(always)]
+    fn mapped(&self, place: Place, bytes: u64) -> Option<(&M, usize)> {
+        let run = self.table.get(place.key)?.list.last_run();
+        run.mapped(place.at, bytes)
+    }
+
     /// Copies bytes from one place to another, both of regions. `None` if they are not mapped as one
     /// piece at both: nothing is copied.
     #[inline(always)]
@@ -152,10 +160,8 @@ impl<M: Mapping> Regions<M> {
         to: Place,
         bytes: u64,
     ) -> Option<()> {
-        let source = self.table.get(from.key)?.list.last_run();
-        let (source, from) = source.mapped(from.at, bytes)?;
-        let target = self.table.get(to.key)?.list.last_run();
-        let (target, to) = target.mapped(to.at, bytes)?;
+        let (source, from) = self.mapped(from, bytes)?;
+        let (target, to) = self.mapped(to, bytes)?;
         bus.count(Counter::DmaReads);
         bus.count(Counter::DmaWrites);
         target.copy(to, source, from, bytes as usize);
@@ -165,6 +171,7 @@ impl<M: Mapping> Regions<M> {
     /// Calls `go` for each run of the bytes at a place: with the run, the byte of the region at
     /// which its part begins, and the part. The other end of a message may be in the same region,
     /// which keeps one run.
+    #[cold]
     fn by_runs<H: Host<Map = M>>(
         &mut self,
         bus: &mut Bus<H>,
@@ -195,6 +202,11 @@ impl<M: Mapping> Regions<M> {
         place: Place,
         bytes: &mut [u8],
     ) -> Result<(), DmaFault> {
+        if let Some((map, at)) = self.mapped(place, bytes.len() as u64) {
+            bus.count(Counter::DmaReads);
+            map.read(at, bytes);
+            return Ok(());
+        }
         self.by_runs(bus, place, bytes.len(), |run, bus, at, part| {
             run.read(bus, at, bytes.get_mut(part).ok_or(DmaFault)?)
         })
@@ -207,6 +219,11 @@ impl<M: Mapping> Regions<M> {
         place: Place,
         bytes: &[u8],
     ) -> Result<(), DmaFault> {
+        if let Some((map, at)) = self.mapped(place, bytes.len() as u64) {
+            bus.count(Counter::DmaWrites);
+            map.write(at, bytes);
+            return Ok(());
+        }
         self.by_runs(bus, place, bytes.len(), |run, bus, at, part| {
             run.write(bus, at, bytes.get(part).ok_or(DmaFault)?)
         })
