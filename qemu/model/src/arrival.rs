@@ -105,14 +105,18 @@ impl<H: Host> DataPath<H> {
                 self.core.bus.count(Counter::FramesMalformed);
                 return;
             }
-            self.queue_for_members(to, &Frame::from(frame));
+            let frame = self.frames.copy(frame);
+            self.queue_for_members(to, &frame);
             return;
         }
         self.core.bus.count(Counter::FramesIn);
         let qp = dest.map(|dest| self.port.named(dest));
         match qp.filter(|qp| !is_own && self.receives(*qp)) {
             Some(_) if is_long => self.core.bus.count(Counter::FramesMalformed),
-            Some(qp) => self.queue_frame(qp, Frame::from(frame)),
+            Some(qp) => {
+                let frame = self.frames.copy(frame);
+                self.queue_frame(qp, frame);
+            }
             None => self.core.bus.count(Counter::FramesForeign),
         }
     }
@@ -191,6 +195,7 @@ impl<H: Host> DataPath<H> {
                 found.set_frames(!is_last);
             }
             self.receive_frame(qp, &frame);
+            self.frames.discard(frame);
         }
     }
 

@@ -16,7 +16,6 @@ use crate::frames::Frames;
 use crate::group::Groups;
 use crate::host::DmaFault;
 use crate::host::Host;
-use crate::link::Flying;
 use crate::mr::Regions;
 use crate::port::Port;
 use crate::producers::Producers;
@@ -334,7 +333,7 @@ impl<H: Host> DataPath<H> {
             return false;
         };
         found.sending = None;
-        if let Some(Flying { message, .. }) = found.pop_flying() {
+        if let Some(message) = found.pop_flying() {
             self.core.bus.count(Counter::Flushes);
             let flushed = Err((Status::Flush, Detail::None));
             self.complete_send(qp, &message.wqe, message.past, 0, flushed);

@@ -12,7 +12,6 @@ use crate::link::Transport;
 use crate::link::REQUESTS;
 use crate::message::Message;
 use crate::message::Sender;
-use crate::message::WqeWords;
 use crate::qp::past;
 use crate::subject::Subject;
 use qpair_abi::command::qp_state;
@@ -24,7 +23,6 @@ use qpair_abi::entry::AtomicWqe;
 use qpair_abi::entry::SendWqe;
 use qpair_abi::entry::ATOMIC_BYTES;
 use qpair_abi::entry::BLOCK_WORDS;
-use qpair_abi::entry::MAX_BLOCKS;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 use qpair_abi::Number;
@@ -132,7 +130,14 @@ impl<H: Host> DataPath<H> {
         link: &mut Link,
         left: &mut u32,
     ) -> Option<u32> {
-        let (flying, past) = self.next_flying(by, link)?;
+        if !self.may_begin(by.qp, link) {
+            return None;
+        }
+        let mut flying = link.blank();
+        let Some(past) = self.snapshot(by, link, &mut flying) else {
+            link.discard(flying);
+            return None;
+        };
         *left = left.saturating_sub(1);
         self.core.bus.count(Counter::SendWqes);
         let id = link.next_id();
@@ -141,60 +146,57 @@ impl<H: Host> DataPath<H> {
         Some(id)
     }
 
-    /// A snapshot of the next request of the SQ, which was checked, and the index past it.
-    fn next_flying(&mut self, by: &Sender, link: &mut Link) -> Option<(Flying, Index)> {
+    /// Whether the SQ has a request that is not in flight, and the connection has room for it.
+    fn may_begin(&self, qp: Number, link: &mut Link) -> bool {
+        let found = self.qps.get(qp).filter(|qp| qp.state == qp_state::RTS);
+        let posted = found.is_some_and(|qp| qp.sq.window.tail() != link.begun);
+        let has_room = link.flying.len() < REQUESTS;
+        link.is_blocked |= posted && !has_room;
+        posted && has_room
+    }
+
+    /// Makes a snapshot of the next request of the SQ, and checks it: the index past it. `None` if it
+    /// cannot be read, or cannot begin.
+    fn snapshot(&mut self, by: &Sender, link: &mut Link, flying: &mut Flying) -> Option<Index> {
         let found = self.qps.get_mut(by.qp)?;
         let tail = found.sq.window.tail();
         let posted = tail.since(link.begun);
-        if found.state != qp_state::RTS || posted == 0 {
-            return None;
-        }
-        if link.flying.len() >= REQUESTS {
-            link.is_blocked = true;
-            return None;
-        }
-        let mut words: WqeWords = [0; MAX_BLOCKS * BLOCK_WORDS];
+        let Flying {
+            message,
+            words,
+            failed,
+        } = flying;
         let bus = &mut self.core.bus;
-        if found.fetch_at(bus, link.begun, &mut words).is_none() {
+        if found.fetch_at(bus, link.begun, words).is_none() {
             let event = (Subject::Fatal(by.qp), Status::LocalQpOperation);
             self.stop(by.qp, Some(event));
             return None;
         }
-        let wqe = decode(&words);
+        let wqe = decode(words);
         if needs_idle(&wqe) && !link.flying.is_empty() {
             link.is_blocked = true;
             return None;
         }
         let Some(past) = past(&wqe, link.begun, posted) else {
             // The index of the next one is unknown, so this one ends all that is posted.
-            let message = Message::new(wqe, tail);
-            let failed = (Status::LocalQpOperation, Detail::Blocks);
-            let flying = Flying {
-                message,
-                words,
-                failed,
-            };
-            return Some((flying, tail));
+            *message = Message::new(wqe, tail);
+            *failed = (Status::LocalQpOperation, Detail::Blocks);
+            return Some(tail);
         };
-        let mut message = Message::new(wqe, past);
+        *message = Message::new(wqe, past);
         let own = usize::from(wqe.blocks) * BLOCK_WORDS;
-        let whole = words.get(..own).unwrap_or(&words);
-        let checked = self.check::<RC>(by, &mut message, whole);
+        let whole = words.get(..own).unwrap_or(words);
+        let checked = self.check::<RC>(by, message, whole);
         // Memory is looked up for each packet.
         message.local = None;
         let is_long =
             message.wqe.opcode == opcode::FLUSH && flush::decode(whole).bytes > u64::from(u32::MAX);
-        let failed = match checked {
+        *failed = match checked {
             Ok(()) if is_long => (Status::LocalLength, Detail::Message),
             Ok(()) => (Status::Success, Detail::None),
             Err(failed) => failed,
         };
-        let flying = Flying {
-            message,
-            words,
-            failed,
-        };
-        Some((flying, past))
+        Some(past)
     }
 
     /// Whether the turn and the network have room for a packet. If not, the connection waits for another
@@ -252,15 +254,15 @@ impl<H: Host> DataPath<H> {
         self.refuse_flying(link, id, done);
     }
 
-    /// A request fails for itself, when all before it are completed.
+    /// A request fails for itself, when all before it are completed: whether it does.
     pub(crate) fn refuse_flying(
         &mut self,
         link: &mut Link,
         id: u32,
         done: Result<(), (Status, Detail)>,
-    ) {
+    ) -> bool {
         let Err(failed) = done else {
-            return;
+            return false;
         };
         if let Some(flying) = link.flying(id) {
             flying.failed = failed;
@@ -268,6 +270,7 @@ impl<H: Host> DataPath<H> {
         if let Transport::Rc(both) = &mut link.transport {
             both.sender.refuse(id);
         }
+        true
     }
 
     pub(crate) fn count_moved(&mut self, message: &Message) {

@@ -23,7 +23,7 @@ fn corrupted(frame: &[u8], random: u64) -> Frame {
             *byte ^= 1 << (bit % 8);
         }
     }
-    Frame::from(wrong)
+    Frame::new(wrong)
 }
 
 impl<H: Host> DataPath<H> {
@@ -54,7 +54,9 @@ impl<H: Host> DataPath<H> {
             }
             Some((OnWire::Corrupt, random)) => pass(self, &corrupted(frame, random)),
             Some((OnWire::Reorder, _)) => {
-                let before = self.frames.hold_behind(direction, Some(Frame::from(frame)));
+                let before = self
+                    .frames
+                    .hold_behind(direction, Some(Frame::new(frame.to_vec())));
                 if let Some(before) = before {
                     pass(self, &before);
                 }
@@ -62,7 +64,10 @@ impl<H: Host> DataPath<H> {
             }
             Some((OnWire::Delay(nanos), _)) => {
                 let due = self.core.bus.host.now().saturating_add(nanos);
-                if !self.frames.hold_until(due, direction, Frame::from(frame)) {
+                if !self
+                    .frames
+                    .hold_until(due, direction, Frame::new(frame.to_vec()))
+                {
                     pass(self, frame);
                 }
                 self.core.timers.frames = self.frames.due();

@@ -23,14 +23,19 @@ const WAITING: usize = 1024;
 /// The most of one queue pair.
 pub(crate) const WAITING_OF_ONE: usize = 256;
 
+/// The most buffers that are kept for frames to come.
+const SPARE: usize = 64;
+
 /// A frame, which each member of a group has.
-pub(crate) type Frame = Arc<[u8]>;
+pub(crate) type Frame = Arc<Vec<u8>>;
 
 /// The frames of a function.
 pub(crate) struct Frames {
     /// Those that wait, by the index of the queue pair; none if the function is not wired.
     inboxes: Vec<VecDeque<Frame>>,
     waiting: usize,
+    /// The buffers of frames that were received.
+    spare: Vec<Frame>,
     /// Senders that wait for room, by index.
     links: Links,
     line: Ends,
@@ -55,6 +60,7 @@ impl Frames {
         Self {
             inboxes: (0..qps).map(|_| VecDeque::new()).collect(),
             waiting: 0,
+            spare: Vec::new(),
             links: Links::new(qps),
             line: Ends::default(),
             buffer: vec![0; bytes],
@@ -62,6 +68,22 @@ impl Frames {
             late: BTreeMap::new(),
             order: 0,
             behind: [None, None],
+        }
+    }
+
+    /// A copy of a frame.
+    pub(crate) fn copy(&mut self, frame: &[u8]) -> Frame {
+        let mut copy = self.spare.pop().unwrap_or_default();
+        let bytes = Arc::make_mut(&mut copy);
+        bytes.clear();
+        bytes.extend_from_slice(frame);
+        copy
+    }
+
+    /// A frame was received.
+    pub(crate) fn discard(&mut self, frame: Frame) {
+        if self.spare.len() < SPARE && Arc::strong_count(&frame) == 1 {
+            self.spare.push(frame);
         }
     }
 

@@ -15,6 +15,9 @@ use crate::tries::NO_LIMIT;
 use qpair_abi::command::waits_for;
 use qpair_abi::command::QpContext;
 use qpair_abi::command::READS;
+use qpair_abi::entry::SendWqe;
+use qpair_abi::entry::BLOCK_WORDS;
+use qpair_abi::entry::MAX_BLOCKS;
 use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 use qpair_queue::index::Index;
@@ -45,6 +48,17 @@ pub(crate) struct Flying {
     pub(crate) failed: (Status, Detail),
 }
 
+impl Flying {
+    /// No request.
+    fn none() -> Self {
+        Self {
+            message: Message::new(SendWqe::default(), Index::new(0)),
+            words: [0; MAX_BLOCKS * BLOCK_WORDS],
+            failed: (Status::Success, Detail::None),
+        }
+    }
+}
+
 /// The requester and the responder of a reliable connection.
 pub(crate) struct Reliable {
     pub(crate) sender: Sender<REQUESTS>,
@@ -70,7 +84,10 @@ pub(crate) struct Link {
     pub(crate) dest: u32,
     pub(crate) transport: Transport,
     /// The requests that were begun and not completed, the oldest first.
-    pub(crate) flying: VecDeque<Flying>,
+    pub(crate) flying: VecDeque<Box<Flying>>,
+    /// The memory of those that were completed, for others.
+    #[expect(clippy::vec_box, reason = "a request moves by its pointer")]
+    spare: Vec<Box<Flying>>,
     /// The number of the oldest.
     pub(crate) oldest: u32,
     /// The index past the newest.
@@ -93,7 +110,7 @@ const _: () = assert!(REQUESTS <= u8::MAX as usize && PACKETS <= u8::MAX as u32)
 const _: () = assert!(
     size_of::<Link>()
         + size_of::<Reliable>()
-        + REQUESTS * size_of::<Flying>()
+        + REQUESTS * (size_of::<Flying>() + 2 * size_of::<Box<Flying>>())
         + WAITING_OF_ONE * size_of::<Frame>()
         <= 32 << 10
 );
@@ -139,6 +156,7 @@ impl Link {
             dest,
             transport,
             flying: VecDeque::new(),
+            spare: Vec::new(),
             oldest: 0,
             begun,
             write: Reth::default(),
@@ -210,7 +228,18 @@ impl Link {
 
     /// The request with this number.
     pub(crate) fn flying(&mut self, id: u32) -> Option<&mut Flying> {
-        self.flying.get_mut(id.wrapping_sub(self.oldest) as usize)
+        let flying = self.flying.get_mut(id.wrapping_sub(self.oldest) as usize);
+        flying.map(Box::as_mut)
+    }
+
+    /// Memory for a request.
+    pub(crate) fn blank(&mut self) -> Box<Flying> {
+        self.spare.pop().unwrap_or_else(|| Box::new(Flying::none()))
+    }
+
+    /// A request did not begin.
+    pub(crate) fn discard(&mut self, flying: Box<Flying>) {
+        self.spare.push(flying);
     }
 
     /// The number of the next request.
@@ -218,11 +247,13 @@ impl Link {
         self.oldest.wrapping_add(self.flying.len() as u32)
     }
 
-    /// Takes the oldest request.
-    pub(crate) fn pop(&mut self) -> Option<Flying> {
+    /// Takes the oldest request: its message, and why it fails.
+    pub(crate) fn pop(&mut self) -> Option<(Message, (Status, Detail))> {
         let flying = self.flying.pop_front()?;
         self.oldest = self.oldest.wrapping_add(1);
-        Some(flying)
+        let ended = (flying.message, flying.failed);
+        self.spare.push(flying);
+        Some(ended)
     }
 
     /// The time that the core was asked for has come, or is not asked for any more.

@@ -13,9 +13,9 @@ use crate::host::DmaFault;
 use crate::host::Host;
 use crate::host::Mapping;
 use crate::host::Trace;
-use crate::link::Flying;
 use crate::link::Link;
 use crate::message::Cursor;
+use crate::message::Message;
 use crate::message::Paused;
 use crate::message::Piece;
 use crate::message::WqeWords;
@@ -242,8 +242,8 @@ impl<M: Mapping> QueuePair<M> {
     }
 
     /// Takes the oldest request in flight to a peer at another port.
-    pub(crate) fn pop_flying(&mut self) -> Option<Flying> {
-        self.link.as_mut()?.pop()
+    pub(crate) fn pop_flying(&mut self) -> Option<Message> {
+        self.link.as_mut()?.pop().map(|(message, _)| message)
     }
 
     /// Drops all work requests, and the peer.
@@ -293,7 +293,7 @@ impl<M: Mapping> QueuePair<M> {
     }
 
     /// Fetches the WQE at `index`, or fewer of its blocks if they are not posted: how many blocks were
-    /// fetched. `None` if they cannot be read.
+    /// fetched. `None` if they cannot be read. The rest of the words is 0.
     // Apart, so that the fetch of loopback stays in line.
     #[cold]
     #[inline(never)]
@@ -318,6 +318,8 @@ impl<M: Mapping> QueuePair<M> {
             }
             count = count.wrapping_add(1);
         }
+        let rest = words.get_mut(count as usize * BLOCK_WORDS..);
+        rest.unwrap_or_default().fill(0);
         bus.host.trace(Trace::Fetch {
             qp: self.number,
             index: index.get(),

@@ -40,6 +40,14 @@ fn status(failure: Failure, own: (Status, Detail)) -> (Status, Detail) {
     (status, Detail::None)
 }
 
+/// Whether each request that was begun has been sent.
+fn has_sent_all(link: &Link) -> bool {
+    match &link.transport {
+        Transport::Rc(both) => both.sender.has_sent_all(),
+        Transport::Uc(_) => false,
+    }
+}
+
 impl<H: Host> DataPath<H> {
     /// Sends the answers that wait, as far as the turn goes.
     pub(crate) fn send_answers(&mut self, qp: Number, link: &mut Link, budget: &mut u64) {
@@ -133,25 +141,39 @@ impl<H: Host> DataPath<H> {
             let is_missed = both.sender.expire(now);
             self.core.bus.add(Counter::Retries, is_missed.into());
         }
-        while self.complete_flying(by, link) && self.may_send(by.qp) {
+        // The end of a request may be known: an answer has come, or it needs none.
+        let mut ends = true;
+        loop {
+            if ends && !(self.complete_flying(by, link) && self.may_send(by.qp)) {
+                return;
+            }
             if !self.may_transmit(by.qp, link, *budget) {
                 return;
+            }
+            if has_sent_all(link) {
+                if *left == 0 {
+                    return;
+                }
+                let Some(is_valid) = self.begin(by, link, left) else {
+                    return;
+                };
+                ends = !is_valid;
+                if ends {
+                    continue;
+                }
             }
             let Transport::Rc(both) = &mut link.transport else {
                 return;
             };
-            if both.sender.has_sent_all() {
-                if *left == 0 || !self.begin(by, link, left) {
-                    return;
-                }
-                continue;
-            }
-            match both.sender.next(now) {
+            ends = match both.sender.next(now) {
                 None => {
                     link.is_blocked = true;
                     return;
                 }
-                Some(Next::Perform { id }) => self.perform_flying(by, link, id),
+                Some(Next::Perform { id }) => {
+                    self.perform_flying(by, link, id);
+                    true
+                }
                 Some(Next::Packet {
                     id,
                     psn,
@@ -160,23 +182,19 @@ impl<H: Host> DataPath<H> {
                 }) => {
                     *budget = budget.saturating_sub(cost(piece.bytes));
                     let sent = self.send_packet(by, link, id, (psn, ack), &piece);
-                    self.refuse_flying(link, id, sent);
+                    self.refuse_flying(link, id, sent)
                 }
-            }
+            };
         }
     }
 
-    /// Begins the next request of the SQ: false if there is none, or it cannot begin.
-    fn begin(&mut self, by: &Sender, link: &mut Link, left: &mut u32) -> bool {
-        let Some(id) = self.take_flying(by, link, left) else {
-            return false;
-        };
-        let Some(Flying {
+    /// Begins the next request of the SQ: whether it can be sent. `None` if there is none, or it cannot
+    /// begin.
+    fn begin(&mut self, by: &Sender, link: &mut Link, left: &mut u32) -> Option<bool> {
+        let id = self.take_flying(by, link, left)?;
+        let Flying {
             message, failed, ..
-        }) = link.flying(id)
-        else {
-            return false;
-        };
+        } = link.flying(id)?;
         let is_valid = failed.0 == Status::Success;
         let mut request = Request {
             id,
@@ -184,20 +202,22 @@ impl<H: Host> DataPath<H> {
             bytes: message.bytes,
             fence: message.wqe.flags & send_flags::FENCE != 0,
         };
-        if let Transport::Rc(both) = &mut link.transport {
-            let fits = both.sender.begin(request);
-            if !fits {
-                request.kind = Kind::Local;
-                both.sender.begin(request);
-            }
-            if !fits || !is_valid {
-                both.sender.refuse(id);
-            }
-            if let Some(flying) = link.flying(id).filter(|_| !fits) {
-                flying.failed = (Status::LocalLength, Detail::Message);
-            }
+        let Transport::Rc(both) = &mut link.transport else {
+            return None;
+        };
+        let fits = both.sender.begin(request);
+        if fits && is_valid {
+            return Some(true);
         }
-        true
+        if !fits {
+            request.kind = Kind::Local;
+            both.sender.begin(request);
+        }
+        both.sender.refuse(id);
+        if let Some(flying) = link.flying(id).filter(|_| !fits) {
+            flying.failed = (Status::LocalLength, Detail::Message);
+        }
+        Some(false)
     }
 
     /// Completes the requests whose end is known. False if the turn must end.
@@ -209,10 +229,7 @@ impl<H: Host> DataPath<H> {
             let Some((_, outcome)) = both.sender.complete() else {
                 return true;
             };
-            let Some(Flying {
-                message, failed, ..
-            }) = link.pop()
-            else {
+            let Some((message, failed)) = link.pop() else {
                 return true;
             };
             match outcome {

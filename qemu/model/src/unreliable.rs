@@ -5,7 +5,6 @@ use crate::datapath::DataPath;
 use crate::flying::cost;
 use crate::flying::kind;
 use crate::host::Host;
-use crate::link::Flying;
 use crate::link::Link;
 use crate::link::Transport;
 use crate::message::Sender;
@@ -44,7 +43,7 @@ impl<H: Host> DataPath<H> {
             match sent {
                 Ok(false) => {}
                 Ok(true) => {
-                    if let Some(Flying { message, .. }) = link.pop() {
+                    if let Some((message, _)) = link.pop() {
                         self.count_moved(&message);
                         self.complete_unreliable(by.qp, &message.wqe, message.past);
                     }
@@ -80,7 +79,7 @@ impl<H: Host> DataPath<H> {
         if let Transport::Uc(both) = &mut link.transport {
             both.sender.abandon();
         }
-        if let Some(Flying { message, .. }) = link.pop() {
+        if let Some((message, _)) = link.pop() {
             self.complete_send(by.qp, &message.wqe, message.past, 0, Err(failed));
             self.stop_sender(by.qp);
         }
