@@ -15,7 +15,6 @@ use qpair_roce::extended::Reth;
 use qpair_roce::extended::Syndrome;
 use qpair_roce::extended::With;
 use qpair_roce::header::Service;
-use qpair_roce::icrc::icrc;
 use qpair_roce::operation::Operation;
 use qpair_roce::psn::Psn;
 use qpair_testkit::with_seeds;
@@ -28,17 +27,6 @@ const IP: usize = 14;
 const UDP: usize = IP + 20;
 const BTH: usize = UDP + 8;
 const ICRC: usize = 4;
-
-/// The lengths and the checksum of a frame as its bytes have them.
-fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
-    let bytes = frame.len();
-    frame[IP + 2..IP + 4].copy_from_slice(&((bytes - IP) as u16).to_be_bytes());
-    frame[UDP + 4..UDP + 6].copy_from_slice(&((bytes - UDP) as u16).to_be_bytes());
-    let (ip, rest) = frame[IP..bytes - ICRC].split_at(UDP - IP);
-    let sum = icrc(ip, rest).unwrap();
-    frame[bytes - ICRC..].copy_from_slice(&sum);
-    frame
-}
 
 /// Another frame, which is like this one.
 fn changed(rng: &mut Rng, frame: &[u8], dest: Number) -> Vec<u8> {

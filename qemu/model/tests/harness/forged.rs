@@ -12,8 +12,41 @@ use qpair_roce::extended::With;
 use qpair_roce::frame;
 use qpair_roce::header::Headers;
 use qpair_roce::header::Service;
+use qpair_roce::icrc::icrc;
 use qpair_roce::operation::Operation;
 use qpair_roce::psn::Psn;
+
+const ETH: usize = 14;
+const UDP: usize = 8;
+const ICRC: usize = 4;
+
+/// Bytes of the IP header of a frame.
+pub fn ip_bytes(frame: &[u8]) -> usize {
+    match frame.get(12) {
+        Some(8) => 20,
+        _ => 40,
+    }
+}
+
+/// A frame with the lengths and the checksum that its bytes have.
+pub fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
+    let (udp, bytes) = (ETH + ip_bytes(&frame), frame.len());
+    if bytes < udp + UDP + ICRC {
+        return frame;
+    }
+    let whole = (bytes - udp) as u16;
+    let (at, counted) = match udp - ETH {
+        20 => (ETH + 2, whole.wrapping_add(20)),
+        _ => (ETH + 4, whole),
+    };
+    frame[at..at + 2].copy_from_slice(&counted.to_be_bytes());
+    frame[udp + 4..udp + 6].copy_from_slice(&whole.to_be_bytes());
+    let (ip, rest) = frame[ETH..bytes - ICRC].split_at(udp - ETH);
+    if let Some(sum) = icrc(ip, rest) {
+        frame[bytes - ICRC..].copy_from_slice(&sum);
+    }
+    frame
+}
 
 /// A frame of the first to the second, as its connection has it.
 pub struct Forged {
