@@ -8,9 +8,13 @@
 mod machine;
 
 use anyhow::ensure;
+use anyhow::Context as _;
 use clap::Parser;
 use machine::block;
+use machine::Board;
 use machine::Machine;
+use machine::Window;
+use machine::BASE;
 use machine::LOG;
 use qpair_abi::command::access;
 use qpair_abi::command::kind;
@@ -23,12 +27,17 @@ use qpair_abi::counters::Counter;
 use qpair_abi::doorbell;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::send_flags;
+use qpair_abi::entry::Cqe;
 use qpair_abi::entry::RecvWqe;
 use qpair_abi::entry::SendWqe;
 use qpair_abi::entry::Sge;
 use qpair_abi::entry::BLOCK_BYTES;
 use qpair_abi::Number;
 use qpair_model::Config;
+use qpair_model::Host as _;
+use qpair_model::Mapping as _;
+use std::hint::black_box;
+use std::time::Duration;
 use std::time::Instant;
 
 /// Measures frames between two models of the device
@@ -43,10 +52,15 @@ struct Args {
     /// SENDs in place of WRITEs
     #[arg(long)]
     send: bool,
+    /// What the machines do for such WRITEs, without the devices
+    #[arg(long, conflicts_with = "send")]
+    machines: bool,
 }
 
 /// Messages of a round.
 const BATCH: u32 = 8;
+/// Bytes of a frame of a WRITE besides its payload.
+const HEADERS: usize = 14 + 20 + 8 + 12 + 16 + 4;
 /// The entry of the table of GIDs.
 const SOURCE: u16 = 0;
 
@@ -149,9 +163,49 @@ fn pass(from: &mut Machine, to: &mut Machine) -> u64 {
     sent as u64
 }
 
+/// What the machines do for a round of WRITEs: the WQE, the payload and the frame of each at one end,
+/// the payload at the other, the frame that acknowledges them, and the CQEs.
+fn without_devices(host: &mut Board, memory: &Window, packet: &mut [u8]) {
+    for _ in 0..BATCH {
+        memory.load(0, black_box(&mut [0; BLOCK_BYTES / 8]));
+        memory.read(0, black_box(packet.get_mut(HEADERS..).unwrap_or_default()));
+        host.transmit(black_box(packet));
+    }
+    for frame in host.frames.iter().take(std::mem::take(&mut host.sent)) {
+        memory.write(0, black_box(frame.get(HEADERS..).unwrap_or_default()));
+    }
+    host.transmit(black_box(packet.get(..HEADERS).unwrap_or_default()));
+    host.sent = 0;
+    for _ in 0..BATCH {
+        memory.store(0, black_box(&[0; Cqe::WORDS]));
+    }
+}
+
+/// Prints how many messages and frames there were in this time.
+fn report(count: u64, frames: u64, took: Duration) {
+    println!(
+        "{}",
+        serde_json::json!({ "count": count, "frames": frames, "seconds": took.as_secs_f64() })
+    );
+}
+
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     ensure!(args.bytes % 64 == 0, "--bytes is no multiple of 64");
+    let rounds = args.count.div_ceil(u64::from(BATCH));
+    if args.machines {
+        let mut machine = Machine::new(1, args.bytes as usize, Config::default())?;
+        let host = machine.device.host_mut();
+        let memory = host.map(BASE, args.bytes.into(), true).context("memory")?;
+        let mut packet = vec![0; HEADERS + args.bytes as usize];
+        let begin = Instant::now();
+        for _ in 0..rounds {
+            without_devices(host, &memory, &mut packet);
+        }
+        let count = rounds * u64::from(BATCH);
+        report(count, count + rounds, begin.elapsed());
+        return Ok(());
+    }
     let (mut a, mut b) = (End::new(0, args.bytes)?, End::new(1, args.bytes)?);
     a.connect(1, b.qp)?;
     b.connect(0, a.qp)?;
@@ -179,7 +233,6 @@ fn main() -> anyhow::Result<()> {
     let receive = RecvWqe { sges: 1, wr_id: 0 };
     b.fill(b.rq, &[receive.encode(), sge(b.key).encode()].concat())?;
 
-    let rounds = args.count.div_ceil(u64::from(BATCH));
     let (mut index, mut frames) = (0u32, 0);
     let begin = Instant::now();
     for _ in 0..rounds {
@@ -210,9 +263,6 @@ fn main() -> anyhow::Result<()> {
         done == count && errors == 0,
         "{done} completions for {count} messages, {errors} of them with an error"
     );
-    println!(
-        "{}",
-        serde_json::json!({ "count": count, "frames": frames, "seconds": took.as_secs_f64() })
-    );
+    report(count, frames, took);
     Ok(())
 }
