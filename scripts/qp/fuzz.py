@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Runs a target of proofs/fuzz under libFuzzer, which prefers inputs that reach new code.
+
+    scripts/fuzz frames               one minute
+    scripts/fuzz parse --time 3600    one hour
+    scripts/fuzz frames --time 0 --accept
+
+It begins with the inputs of proofs/fuzz/corpus and with those that earlier runs have found, in
+build/fuzz/TARGET. An input that breaks a guarantee is printed as a line for the corpus, which the
+host's tests replay.
+"""
+
+import argparse
+
+from qp import base, payload
+
+SOURCE = base.TOP / "proofs/fuzz"
+OUT = payload.BUILD / "fuzz"
+TARGETS = ("parse", "frames")
+PROFILE = "fuzz"
+
+# The coverage that libFuzzer reads, as cargo-fuzz has it. These options need no nightly compiler.
+COVERAGE = (
+    "-Cpasses=sancov-module",
+    *(
+        f"-Cllvm-args=-sanitizer-coverage-{option}"
+        for option in ("level=4", "inline-8bit-counters", "pc-table", "trace-compares")
+    ),
+)
+
+# Bytes of an input, those of one for the corpus, and how many the corpus has.
+LONGEST, SHORT, KEPT = 4096, 400, 150
+# Megabytes of the process, and seconds of an input: more is a failure.
+MEMORY, PATIENCE = 1024, 30
+
+
+def build(target):
+    """Builds a target; returns its program."""
+    lines = base.output("rustc", "-vV").splitlines()
+    machine = next(line.split()[1] for line in lines if line.startswith("host:"))
+    base.step(
+        f"building the target {target}",
+        ["nice", "cargo", "build", "--locked", "--profile", PROFILE, "--package", "proofs-fuzz", "--features", "engine",
+         "--bin", target, "--target", machine, "--target-dir", OUT / "target"],
+        cwd=base.TOP,
+        env={"RUSTFLAGS": " ".join(COVERAGE), "CXX": "clang++"},
+        quiet=True,
+    )  # fmt: skip
+    return OUT / "target" / machine / PROFILE / target
+
+
+def corpus(target):
+    """The kept inputs of a target, as lines of hexadecimal digits."""
+    lines = (SOURCE / "corpus" / f"{target}.txt").read_text().splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
+def put(folder, inputs):
+    """Writes inputs as files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for line in inputs:
+        (folder / base.digest(line)).write_bytes(bytes.fromhex(line))
+
+
+def accept(target, program, found):
+    """Adds short inputs to the corpus which reach code that its inputs do not reach."""
+    new = OUT / target / "new"
+    for path in new.glob("*"):
+        path.unlink()
+    put(new, corpus(target))
+    before = {path.name for path in new.iterdir()}
+    base.step(
+        "merging", [program, "-merge=1", f"-max_len={SHORT}", new, found], OUT / target / "merge.log", quiet=True
+    )
+    added = sorted((path for path in new.iterdir() if path.name not in before), key=lambda path: path.stat().st_size)
+    room = max(0, KEPT - len(before))
+    with open(SOURCE / "corpus" / f"{target}.txt", "a") as lines:
+        lines.writelines(f"{path.read_bytes().hex()}\n" for path in added[:room] if path.stat().st_size)
+    base.say(f"{min(room, len(added))} inputs added to the corpus of {target}")
+
+
+def run(argv):
+    parser = argparse.ArgumentParser(prog="scripts/fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target", metavar="TARGET", help=", ".join(TARGETS))
+    parser.add_argument("--time", type=int, default=60, metavar="SECONDS", help="how long it runs (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, metavar="SEED", help="of the engine's choices; 0, the default, is another one each time")
+    parser.add_argument("--accept", action="store_true", help="add inputs that reach new code to the corpus")
+    args = parser.parse_args(argv)
+    base.known("target", [args.target], TARGETS)
+    program = build(args.target)
+    found, broken = OUT / args.target / "found", OUT / args.target / "broken"
+    put(found, corpus(args.target))
+    broken.mkdir(exist_ok=True)
+    before = set(broken.iterdir())
+    if args.time:
+        try:
+            base.step(
+                f"fuzzing {args.target}",
+                [program, found, f"-max_total_time={args.time}", f"-seed={args.seed}", f"-max_len={LONGEST}", f"-rss_limit_mb={MEMORY}",
+                 f"-timeout={PATIENCE}", f"-artifact_prefix={broken}/", "-print_final_stats=1", "-reload=0"],
+                OUT / args.target / "log",
+            )  # fmt: skip
+        except base.Fail as failure:
+            for path in sorted(set(broken.iterdir()) - before):
+                print(path.read_bytes().hex())
+            raise base.Fail(f"{failure}", f"add the line to {base.TOP.name}/proofs/fuzz/corpus/{args.target}.txt, and mend it") from None
+        print(base.last_line(OUT / args.target / "log"))
+    if args.accept:
+        accept(args.target, program, found)
+    return 0
+
+
+if __name__ == "__main__":
+    base.main(run)
