@@ -28,7 +28,6 @@ use crate::{
     loopback::Loopback,
     policy::moderation::Setting, //
 };
-use core::pin::Pin;
 use kernel::{
     debugfs::Scope,
     fmt,

@@ -50,7 +50,6 @@ use crate::{
     object::device::RdmaDevice,
     policy::lifecycle::Health, //
 };
-use core::pin::Pin;
 use kernel::{
     device::{
         Bound,
@@ -68,8 +67,7 @@ use kernel::{
         Arc, //
     },
     InPlaceModule,
-    ModuleMetadata,
-    ThisModule, //
+    ModuleMetadata, //
 };
 
 /// The module. Field order is teardown order.

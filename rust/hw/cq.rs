@@ -69,7 +69,6 @@ use crate::{
         producer::Refused, //
     }, //
 };
-use core::mem::size_of;
 use kernel::{
     prelude::*,
     sync::Arc, //

@@ -18,7 +18,6 @@ use super::gate::{
 };
 use core::{
     marker::PhantomData,
-    mem,
     ptr::NonNull, //
 };
 use kernel::{
@@ -88,7 +87,7 @@ pub fn is_in_place(pass: &Pass<'_>) -> Result<bool> {
     }
 }
 
-const WORD: usize = mem::size_of::<u64>();
+const WORD: usize = size_of::<u64>();
 
 /// Words shared with the device.
 ///

@@ -29,7 +29,6 @@
 //! between, so pass the `&Pass` down instead.
 
 use core::{
-    mem,
     ops::Deref,
     ptr::{
         self,
@@ -166,7 +165,7 @@ impl Gate {
         let node = NonNull::new(unsafe {
             bindings::__devres_alloc_node(
                 Some(Self::release),
-                mem::size_of::<*const Self>(),
+                size_of::<*const Self>(),
                 bindings::GFP_KERNEL,
                 bindings::NUMA_NO_NODE,
                 c"Gate".as_char_ptr(),

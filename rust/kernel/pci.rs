@@ -13,7 +13,6 @@
 //! (`drivers/base/power/main.c`). The lock is released between two callbacks, so a device may be
 //! unbound, and bound again, between an error and the reset of its slot.
 
-use core::pin::Pin;
 use kernel::{
     bindings,
     container_of,
@@ -30,9 +29,7 @@ use kernel::{
     error::to_result,
     pci,
     prelude::*,
-    str::CStr,
-    types::Opaque,
-    ThisModule, //
+    types::Opaque, //
 };
 
 /// The ID that matches a vendor and a device, whatever the subsystem.

@@ -30,7 +30,6 @@ use super::compat::{
 };
 use core::{
     cell::UnsafeCell,
-    pin::Pin,
     ptr, //
 };
 use kernel::{

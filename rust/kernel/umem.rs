@@ -221,7 +221,7 @@ impl PinnedTable {
     /// longer than until it is killed.
     fn fill(&mut self, start: usize, pages: usize) -> Result {
         /// Pages that are pinned at once: a page full of pointers.
-        const BATCH: usize = PAGE_SIZE / mem::size_of::<*mut bindings::page>();
+        const BATCH: usize = PAGE_SIZE / size_of::<*mut bindings::page>();
         /// The longest scatterlist entry, in whole pages.
         const MAX_SEGMENT: u32 = u32::MAX & PAGE_MASK as u32;
 

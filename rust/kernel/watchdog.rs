@@ -4,7 +4,6 @@
 //!
 //! The delayed work of [`kernel::workqueue`] cannot be cancelled.
 
-use core::pin::Pin;
 use kernel::{
     bindings,
     container_of,

@@ -65,7 +65,6 @@ use kernel::{
     page::PAGE_SIZE,
     pci,
     prelude::*,
-    str::CStr,
     sync::{
         Arc,
         Mutex, //

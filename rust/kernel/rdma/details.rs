@@ -7,8 +7,7 @@ use core::marker::PhantomData;
 use kernel::{
     bindings::sk_buff,
     error::to_result,
-    prelude::*,
-    str::CStr, //
+    prelude::*, //
 };
 
 /// The driver's details of an object, in a netlink message.

@@ -121,7 +121,6 @@ pub use self::{
 
 use kernel::{
     prelude::*,
-    str::CStr,
     ModuleMetadata, //
 };
 

@@ -33,8 +33,8 @@ pub(super) struct CoreObject<I, T> {
 impl<I, T> CoreObject<I, T> {
     /// Its size, for the core, whose memory has the alignment of any allocation.
     pub(super) const SIZE: usize = {
-        assert!(mem::align_of::<Self>() <= ARCH_KMALLOC_MINALIGN);
-        mem::size_of::<Self>()
+        assert!(align_of::<Self>() <= ARCH_KMALLOC_MINALIGN);
+        size_of::<Self>()
     };
 
     /// # Safety

@@ -34,10 +34,7 @@ use kernel::{
     error::VTABLE_DEFAULT_ERROR,
     prelude::*, //
 };
-use zerocopy::{
-    Immutable,
-    IntoBytes, //
-};
+use zerocopy::Immutable;
 
 /// The number of the GSI, whatever the device calls it.
 const GSI: u32 = 1;

@@ -8,11 +8,7 @@ use kernel::{
     error::to_result,
     prelude::*, //
 };
-use zerocopy::{
-    FromBytes,
-    Immutable,
-    IntoBytes, //
-};
+use zerocopy::Immutable;
 
 /// The driver's part of a command, in the memory of the process.
 ///

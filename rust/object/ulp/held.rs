@@ -6,7 +6,6 @@ use crate::kernel::gate::Lease;
 use kernel::{
     new_mutex,
     prelude::*,
-    str::CStr,
     sync::{
         LockClassKey,
         Mutex,
