@@ -6,21 +6,13 @@
 //! address itself, which its driver gets with each datagram.
 
 use super::{
-    bindings,
     context::Caller,
-    object::{
-        errno,
-        CoreObject,
-        Ops, //
-    },
     port::{
         Gid,
         LID, //
     },
-    udata::Udata,
-    Driver, //
+    prelude::*, //
 };
-use kernel::prelude::*;
 
 /// Where the address handle of a process leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

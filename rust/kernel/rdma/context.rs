@@ -9,19 +9,12 @@
 //! [`Mappings::zap`]: super::missing::Mappings::zap
 
 use super::{
-    bindings,
     device::CoreDevice,
     missing::{
         release_task,
         DoorbellVma, //
     },
-    object::{
-        errno,
-        CoreObject,
-        Ops, //
-    },
-    udata::Udata,
-    Driver, //
+    prelude::*, //
 };
 use core::ptr::{
     self,
@@ -30,9 +23,7 @@ use core::ptr::{
 use kernel::{
     bindings::vm_area_struct,
     container_of,
-    error::to_result,
-    page::PAGE_SIZE,
-    prelude::*, //
+    page::PAGE_SIZE, //
 };
 
 /// A page frame of device memory.

@@ -3,7 +3,6 @@
 //! Completion queues: created, resized, polled, armed, destroyed.
 
 use super::{
-    bindings,
     context::Caller,
     details::Details,
     event::{
@@ -11,24 +10,14 @@ use super::{
         Events,
         QpEvent, //
     },
-    object::{
-        errno,
-        when,
-        CoreObject,
-        Ops,
-        PORT, //
-    },
-    udata::Udata,
-    Driver, //
+    object::when,
+    prelude::*, //
 };
 use core::{
     marker::PhantomData,
     ptr, //
 };
-use kernel::{
-    error::VTABLE_DEFAULT_ERROR,
-    prelude::*, //
-};
+use kernel::error::VTABLE_DEFAULT_ERROR;
 
 /// The attributes of a completion queue that is created.
 #[derive(Clone, Copy, Debug)]

@@ -2,13 +2,9 @@
 
 //! The driver's details of objects, for `rdma resource`.
 
-use super::bindings;
+use super::prelude::*;
 use core::marker::PhantomData;
-use kernel::{
-    bindings::sk_buff,
-    error::to_result,
-    prelude::*, //
-};
+use kernel::bindings::sk_buff;
 
 /// The driver's details of an object, in a netlink message.
 ///

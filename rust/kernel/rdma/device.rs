@@ -9,22 +9,14 @@
 
 use super::{
     super::sync::Completion,
-    bindings,
     event::{
         Events,
         PortEvent, //
     },
     missing::Mappings,
     netdev::Follower,
-    object::{
-        errno,
-        CoreObject,
-        Ops,
-        PORT, //
-    },
-    udata::Udata,
-    DeviceAttributes,
-    Driver, //
+    prelude::*,
+    DeviceAttributes, //
 };
 use core::{
     marker::PhantomData,
@@ -41,10 +33,8 @@ use kernel::{
     },
     device::Bound,
     devres::Devres,
-    error::to_result,
     module::this_module,
     new_mutex,
-    prelude::*,
     sync::{
         aref::ARef,
         atomic::{

@@ -4,15 +4,13 @@
 
 use super::{
     super::sync::Completion,
-    bindings,
     missing::Reader,
     netdev,
-    object::PORT, //
+    prelude::*, //
 };
 use core::ptr;
 use kernel::{
     new_spinlock_irq,
-    prelude::*,
     sync::{
         atomic::{
             Acquire,

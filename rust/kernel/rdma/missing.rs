@@ -10,7 +10,7 @@
 //! | [`Reader`] | a bound of the asynchronous events of an object that are unread, in `ib_uverbs_async_handler()`; or the header of `struct ib_uevent_object` |
 
 use super::{
-    bindings,
+    prelude::*,
     unread::Unread, //
 };
 use core::{
@@ -28,7 +28,6 @@ use kernel::{
         unmap_mapping_range, //
     },
     new_mutex,
-    prelude::*,
     sync::{
         atomic::{
             Atomic,

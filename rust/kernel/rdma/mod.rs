@@ -59,6 +59,7 @@ mod netdev;
 mod object;
 pub mod pd;
 mod port;
+mod prelude;
 pub mod qp;
 mod recv;
 pub mod srq;

@@ -3,19 +3,12 @@
 //! Memory regions.
 
 use super::{
-    bindings,
     context::Caller,
     details::Details,
     missing::is_undone,
-    object::{
-        errno,
-        when,
-        CoreObject,
-        Ops, //
-    },
+    object::when,
     pd::CorePd,
-    udata::Udata,
-    Driver, //
+    prelude::*, //
 };
 use core::{
     marker::PhantomData,
@@ -23,11 +16,7 @@ use core::{
     ptr, //
 };
 use kernel::{
-    error::{
-        to_result,
-        VTABLE_DEFAULT_ERROR, //
-    },
-    prelude::*,
+    error::VTABLE_DEFAULT_ERROR,
     sync::atomic::{
         Acquire,
         Atomic,

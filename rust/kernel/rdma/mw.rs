@@ -3,18 +3,10 @@
 //! Memory windows.
 
 use super::{
-    bindings,
     context::Caller,
-    object::{
-        errno,
-        CoreObject,
-        Ops, //
-    },
     pd::CorePd,
-    udata::Udata,
-    Driver, //
+    prelude::*, //
 };
-use kernel::prelude::*;
 
 /// The type of a memory window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

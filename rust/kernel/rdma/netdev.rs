@@ -7,10 +7,7 @@
 //! it; without one the port is down. When the device comes into another namespace, it looks for one
 //! there.
 
-use super::{
-    bindings,
-    object::PORT, //
-};
+use super::prelude::*;
 use core::ptr::{
     self,
     NonNull, //
@@ -18,8 +15,6 @@ use core::ptr::{
 use kernel::{
     bindings::notifier_block,
     container_of,
-    error::to_result,
-    prelude::*,
     types::Opaque, //
 };
 

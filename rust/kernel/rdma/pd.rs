@@ -3,16 +3,9 @@
 //! Protection domains.
 
 use super::{
-    bindings,
     context::Caller,
-    object::{
-        errno,
-        CoreObject,
-        Ops, //
-    },
-    Driver, //
+    prelude::*, //
 };
-use kernel::prelude::*;
 
 /// A protection domain of a process or of a kernel ULP.
 pub trait Operations<T: Driver>: Sized + Send + Sync {

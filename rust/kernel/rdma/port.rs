@@ -3,21 +3,12 @@
 //! Operations on the port: of InfiniBand, or of RoCE if it belongs to a network device.
 
 use super::{
-    bindings,
     device::CoreDevice,
     event::PortEvent,
     netdev,
-    object::{
-        errno,
-        Ops,
-        PORT, //
-    },
-    Driver, //
+    prelude::*, //
 };
-use kernel::{
-    prelude::*,
-    sync::atomic::Full, //
-};
+use kernel::sync::atomic::Full;
 
 /// The LID of a port of InfiniBand.
 pub(super) const LID: u16 = 1;

@@ -9,7 +9,6 @@ pub use self::post::SendRequest;
 
 use self::attributes::Kept;
 use super::{
-    bindings,
     context::Caller,
     cq::CoreCq,
     details::Details,
@@ -17,23 +16,14 @@ use super::{
         Events,
         QpEvent, //
     },
-    object::{
-        errno,
-        when,
-        CoreObject,
-        Ops, //
-    },
+    object::when,
     pd::CorePd,
     port::Gid,
+    prelude::*,
     recv::RecvRequest,
-    srq::CoreSrq,
-    udata::Udata,
-    Driver, //
+    srq::CoreSrq, //
 };
-use kernel::{
-    error::VTABLE_DEFAULT_ERROR,
-    prelude::*, //
-};
+use kernel::error::VTABLE_DEFAULT_ERROR;
 use zerocopy::Immutable;
 
 /// The number of the GSI, whatever the device calls it.

@@ -2,11 +2,7 @@
 
 //! Receives that kernel ULPs post to a queue pair or to an SRQ.
 
-use super::{
-    bindings,
-    object::errno, //
-};
-use kernel::prelude::*;
+use super::prelude::*;
 
 /// A piece of memory of a work request.
 #[derive(Clone, Copy, Debug)]

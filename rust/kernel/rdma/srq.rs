@@ -3,26 +3,18 @@
 //! Shared receive queues.
 
 use super::{
-    bindings,
     context::Caller,
     event::{
         Events,
         SrqEvent, //
     },
-    object::{
-        errno,
-        CoreObject,
-        Ops, //
-    },
     pd::CorePd,
+    prelude::*,
     recv::{
         self,
         RecvRequest, //
-    },
-    udata::Udata,
-    Driver, //
+    }, //
 };
-use kernel::prelude::*;
 
 /// The attributes of a shared receive queue that is created.
 #[derive(Clone, Copy, Debug)]

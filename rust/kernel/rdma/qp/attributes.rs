@@ -5,9 +5,8 @@
 use super::{
     super::{
         ah,
-        bindings,
         port::Gid,
-        Driver, //
+        prelude::*, //
     },
     Operations,
     QpChange,
@@ -17,7 +16,6 @@ use super::{
 use core::ptr;
 use kernel::{
     new_mutex,
-    prelude::*,
     sync::Mutex, //
 };
 

@@ -8,24 +8,18 @@ use super::{
             CoreAh,
             UdAddress, //
         },
-        bindings,
         cq::Operation,
         mr::CoreMr,
-        object::{
-            errno,
-            Ops, //
-        },
+        prelude::*,
         recv::{
             self,
             Pieces, //
-        },
-        Driver, //
+        }, //
     },
-    CoreQp, //
-    Operations,
+    CoreQp,
+    Operations, //
 };
 use core::iter;
-use kernel::prelude::*;
 
 /// The destination of a datagram.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the files of most objects use.
+
+pub(super) use super::{
+    bindings,
+    object::{
+        errno,
+        CoreObject,
+        Ops,
+        PORT, //
+    },
+    udata::Udata,
+    Driver, //
+};
+pub(super) use kernel::{
+    error::to_result,
+    prelude::*, //
+};
