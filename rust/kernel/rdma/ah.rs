@@ -101,7 +101,7 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with a handle of this driver's size and its attributes, whose
         // union has the fields of InfiniBand on a port of that. That of RoCE has a GRH.
-        errno(unsafe {
+        from_result(|| unsafe {
             let attr = &*(*init).ah_attr;
             let address = if u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH != 0 {
                 let gid = Gid(attr.grh.dgid.raw);
@@ -111,10 +111,10 @@ impl<T: Driver> Ops<T> {
             } else {
                 Address::Foreign
             };
-            Caller::<T>::new((*ah).device, udata)
-                .and_then(Caller::process)
-                .and_then(|(context, udata)| T::Ah::create(context, address, udata))
-                .map(|part| CoreAh::<T>::put(ah, AhPart::Process(part)))
+            let (context, udata) = Caller::<T>::new((*ah).device, udata)?.process()?;
+            let part = T::Ah::create(context, address, udata)?;
+            CoreAh::<T>::put(ah, AhPart::Process(part));
+            Ok(0)
         })
     }
 
@@ -127,10 +127,10 @@ impl<T: Driver> Ops<T> {
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: A handle of this driver's size, and its attributes.
-        unsafe {
+        from_result(|| unsafe {
             let attr = &*(*init).ah_attr;
             if u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH == 0 {
-                return EINVAL.to_errno();
+                return Err(EINVAL);
             }
             let raw: [u8; 16] = attr.grh.dgid.raw;
             let both = u128::from_le_bytes(raw);
@@ -144,8 +144,8 @@ impl<T: Driver> Ops<T> {
                 mac: mac(attr),
             };
             CoreAh::<T>::put(ah, AhPart::Ulp(address));
-            0
-        }
+            Ok(0)
+        })
     }
 
     /// # Safety

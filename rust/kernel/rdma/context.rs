@@ -125,12 +125,13 @@ impl<T: Driver> Ops<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: Called by the core, with a context of this driver's size and a registered device.
-        errno(unsafe {
+        from_result(|| unsafe {
             let device = CoreDevice::<T>::get((*ucontext).device);
             let mapped = DoorbellVma::new(&device.mappings);
-            T::Context::open(&device.data, Udata::new(udata))
-                .map(|part| CoreContext::<T>::put(ucontext, (mapped, part)))
-                .inspect_err(|_| release_task(ucontext))
+            let part = T::Context::open(&device.data, Udata::new(udata))
+                .inspect_err(|_| release_task(ucontext))?;
+            CoreContext::<T>::put(ucontext, (mapped, part));
+            Ok(0)
         })
     }
 
@@ -160,9 +161,10 @@ impl<T: Driver> Ops<T> {
         vma: *mut vm_area_struct,
     ) -> c_int {
         // SAFETY: Called by the core with a live context, and with an area that is being mapped.
-        errno(unsafe {
+        from_result(|| unsafe {
             let (mapped, context) = CoreContext::<T>::get(ucontext);
-            context.doorbells(|frame| map(ucontext, vma, mapped, frame))
+            context.doorbells(|frame| map(ucontext, vma, mapped, frame))?;
+            Ok(0)
         })
     }
 }

@@ -214,10 +214,10 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with a queue of this driver's size, its attributes and the
         // bundle of the command, if it is one of a process.
-        errno(unsafe {
+        from_result(|| unsafe {
             let attr = &*attr;
             if attr.flags != 0 {
-                return EOPNOTSUPP.to_errno();
+                return Err(EOPNOTSUPP);
             }
             let request = CqRequest {
                 entries: attr.cqe,
@@ -227,14 +227,13 @@ impl<T: Driver> Ops<T> {
                 true => ptr::null_mut(),
                 false => &raw mut (*attrs).__bindgen_anon_1.__bindgen_anon_1.driver_udata,
             };
-            Caller::new((*cq).device, udata).and_then(|caller| {
-                let events = Events::new(cq)?;
-                let (part, entries) =
-                    T::Cq::create(request, events.clone(), caller).inspect_err(|_| events.cut())?;
-                (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX);
-                CoreCq::<T>::put(cq, (events, part));
-                Ok(())
-            })
+            let caller = Caller::new((*cq).device, udata)?;
+            let events = Events::new(cq)?;
+            let (part, entries) =
+                T::Cq::create(request, events.clone(), caller).inspect_err(|_| events.cut())?;
+            (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX);
+            CoreCq::<T>::put(cq, (events, part));
+            Ok(0)
         })
     }
 
@@ -246,16 +245,14 @@ impl<T: Driver> Ops<T> {
         entries: c_uint,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        if udata.is_null() {
-            return EOPNOTSUPP.to_errno();
-        }
         // SAFETY: Called by the core, with a queue of this driver and the command that runs. Two
         // commands may write the number at a time, each a whole one, as in other drivers.
-        errno(unsafe {
+        from_result(|| unsafe {
             let (_, part) = CoreCq::<T>::get(cq);
-            part.resize(entries, Udata::new(udata)).map(|entries| {
-                (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX);
-            })
+            let udata = Udata::of(udata).ok_or(EOPNOTSUPP)?;
+            let entries = part.resize(entries, udata)?;
+            (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX);
+            Ok(0)
         })
     }
 
@@ -302,11 +299,11 @@ impl<T: Driver> Ops<T> {
             left: most,
             memory: PhantomData,
         };
-        match part.poll(&mut room) {
+        from_result(|| {
+            part.poll(&mut room)?;
             // CAST: At most `most`.
-            Ok(()) => most.saturating_sub(room.left) as c_int,
-            Err(error) => error.to_errno(),
-        }
+            Ok(most.saturating_sub(room.left) as c_int)
+        })
     }
 
     /// # Safety
@@ -322,12 +319,10 @@ impl<T: Driver> Ops<T> {
             == bindings::ib_cq_notify_flags_IB_CQ_SOLICITED;
         // SAFETY: A queue of this driver.
         let (_, part) = unsafe { CoreCq::<T>::get(cq) };
-        match part.notify(solicited) {
-            Ok(missed) => {
-                (missed && has(bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS)).into()
-            }
-            Err(error) => error.to_errno(),
-        }
+        from_result(|| {
+            let missed = part.notify(solicited)?;
+            Ok((missed && has(bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS)).into())
+        })
     }
 
     /// # Safety
@@ -338,7 +333,7 @@ impl<T: Driver> Ops<T> {
         cq: *mut bindings::ib_cq,
     ) -> c_int {
         // SAFETY: Called by the core, with a queue of this driver that is not destroyed meanwhile.
-        errno(unsafe {
+        from_result(|| unsafe {
             let (_, part) = CoreCq::<T>::get(cq);
             Details::write(message, |details| part.details(details))
         })

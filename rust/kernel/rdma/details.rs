@@ -29,7 +29,7 @@ impl Details<'_> {
     pub(super) unsafe fn write(
         message: *mut sk_buff,
         f: impl FnOnce(&mut Details<'_>) -> Result,
-    ) -> Result {
+    ) -> Result<c_int> {
         // SAFETY: By the caller's promise.
         let begin = unsafe { bindings::rdma_details_begin(message) };
         if begin.is_null() {
@@ -41,7 +41,7 @@ impl Details<'_> {
         });
         // SAFETY: The table that was begun above.
         unsafe { bindings::rdma_details_end(message, begin, written.is_ok()) };
-        written
+        written.map(|()| 0)
     }
 
     /// Adds a number.

@@ -508,12 +508,13 @@ impl<T: Driver> Ops<T> {
             device_cap_flags: capabilities(&found),
             ..found
         };
-        if udata.is_null() {
-            return 0;
-        }
-        // SAFETY: Of the command that runs.
-        let udata = unsafe { Udata::new(udata) };
-        errno(udata.without_request().and_then(|reply| reply.write(&())))
+        from_result(|| {
+            // SAFETY: Of the command that runs, if there is one.
+            if let Some(udata) = unsafe { Udata::of(udata) } {
+                udata.without_request()?.write(&())?;
+            }
+            Ok(0)
+        })
     }
 
     /// # Safety
@@ -541,20 +542,17 @@ impl<T: Driver> Ops<T> {
         port: u32,
         _index: c_int,
     ) -> c_int {
-        if port != PORT {
-            return EOPNOTSUPP.to_errno();
-        }
-        let count = T::COUNTERS.len();
         // SAFETY: Called by the core under the lock of `stats`, which `alloc_hw_port_stats` has
         // made for as many values.
-        let read = unsafe {
+        from_result(|| unsafe {
+            if port != PORT {
+                return Err(EOPNOTSUPP);
+            }
+            let count = T::COUNTERS.len();
             let values = core::slice::from_raw_parts_mut((*stats).value.as_mut_ptr(), count);
-            T::counters(Self::data(dev), values)
-        };
-        match read {
+            T::counters(Self::data(dev), values)?;
             // CAST: As above.
-            Ok(()) => count as c_int,
-            Err(error) => error.to_errno(),
-        }
+            Ok(count as c_int)
+        })
     }
 }

@@ -116,7 +116,7 @@ impl<T: Driver> Scatterlist<'_, T> {
     ) -> c_int {
         // SAFETY: The region of the caller, which has put its `F` there.
         let add = unsafe { &mut *CoreMr::<T>::get(mr).0.load(Acquire).cast::<F>() };
-        errno(add(page))
+        from_result(|| add(page).map(|()| 0))
     }
 }
 
@@ -281,11 +281,9 @@ impl<T: Driver> Ops<T> {
             driver: PhantomData,
         };
         // SAFETY: A region of this driver.
-        match unsafe { CoreMr::<T>::get(mr) }.1.map(list) {
-            // CAST: At most `entries`.
-            Ok(mapped) => mapped as c_int,
-            Err(error) => error.to_errno(),
-        }
+        let (_, part) = unsafe { CoreMr::<T>::get(mr) };
+        // CAST: At most `entries`.
+        from_result(|| part.map(list).map(|mapped| mapped as c_int))
     }
 
     /// Changes a region, which stays the same object.
@@ -335,19 +333,19 @@ impl<T: Driver> Ops<T> {
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: Called by the core, with what `region` has returned; again if it fails.
-        unsafe {
+        from_result(|| unsafe {
             let (sink, part) = CoreMr::<T>::take(mr);
             match part.deregister() {
                 Err((part, error)) if !is_undone(mr) => {
                     CoreMr::<T>::put(mr, (sink, part));
-                    return error.to_errno();
+                    return Err(error);
                 }
                 Err((part, _)) => drop(part),
                 Ok(()) => {}
             }
             drop(KBox::from_raw(mr.cast::<MaybeUninit<CoreMr<T>>>()));
-        }
-        0
+            Ok(0)
+        })
     }
 
     /// # Safety
@@ -358,6 +356,9 @@ impl<T: Driver> Ops<T> {
         mr: *mut bindings::ib_mr,
     ) -> c_int {
         // SAFETY: Called by the core, with a region of this driver that is not destroyed meanwhile.
-        errno(unsafe { Details::write(message, |details| CoreMr::<T>::get(mr).1.details(details)) })
+        from_result(|| unsafe {
+            let (_, part) = CoreMr::<T>::get(mr);
+            Details::write(message, |details| part.details(details))
+        })
     }
 }

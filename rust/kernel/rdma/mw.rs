@@ -50,22 +50,17 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with a window of this driver's size, its type, and a domain
         // of this device that outlives it.
-        errno(unsafe {
+        from_result(|| unsafe {
             let kind = match (*mw).type_ {
                 bindings::ib_mw_type_IB_MW_TYPE_1 => MwType::One,
                 bindings::ib_mw_type_IB_MW_TYPE_2 => MwType::Two,
-                _ => return EOPNOTSUPP.to_errno(),
+                _ => return Err(EOPNOTSUPP),
             };
-            let caller = Caller::<T>::new((*mw).device, udata);
-            caller
-                .and_then(Caller::process)
-                .and_then(|(context, udata)| {
-                    let (part, rkey) =
-                        T::Mw::alloc(CorePd::<T>::get((*mw).pd), kind, context, udata)?;
-                    (*mw).rkey = rkey;
-                    CoreMw::<T>::put(mw, part);
-                    Ok(())
-                })
+            let (context, udata) = Caller::<T>::new((*mw).device, udata)?.process()?;
+            let (part, rkey) = T::Mw::alloc(CorePd::<T>::get((*mw).pd), kind, context, udata)?;
+            (*mw).rkey = rkey;
+            CoreMw::<T>::put(mw, part);
+            Ok(0)
         })
     }
 

@@ -63,14 +63,6 @@ impl<I, T> CoreObject<I, T> {
     }
 }
 
-/// The result of an operation in C.
-pub(super) fn errno(result: Result) -> c_int {
-    match result {
-        Ok(()) => 0,
-        Err(error) => error.to_errno(),
-    }
-}
-
 /// An operation that a driver may leave out: null if it does.
 pub(super) const fn when<F: Copy>(has: bool, operation: F) -> Option<F> {
     if has {

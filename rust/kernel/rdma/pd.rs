@@ -34,9 +34,10 @@ impl<T: Driver> Ops<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         // SAFETY: Called by the core, with a domain of this driver's size, of a registered device.
-        errno(unsafe {
-            let part = Caller::new((*pd).device, udata).and_then(T::Pd::alloc);
-            part.map(|part| CorePd::<T>::put(pd, part))
+        from_result(|| unsafe {
+            let part = T::Pd::alloc(Caller::new((*pd).device, udata)?)?;
+            CorePd::<T>::put(pd, part);
+            Ok(0)
         })
     }
 

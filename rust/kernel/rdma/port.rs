@@ -240,14 +240,14 @@ impl<T: Driver> Ops<T> {
     /// # Safety
     ///
     /// Called by the core, with the attributes of a GID of a device of this driver.
-    unsafe fn set_gid(attr: *const bindings::ib_gid_attr, gid: Gid) -> Result {
+    unsafe fn set_gid(attr: *const bindings::ib_gid_attr, gid: Gid) -> Result<c_int> {
         // SAFETY: By the caller's promise.
         unsafe {
             let attr = &*attr;
             if attr.port_num != PORT {
                 return Err(EINVAL);
             }
-            T::set_gid(Self::data(attr.device), attr.index, gid)
+            T::set_gid(Self::data(attr.device), attr.index, gid).map(|()| 0)
         }
     }
 
@@ -259,7 +259,7 @@ impl<T: Driver> Ops<T> {
         _context: *mut *mut c_void,
     ) -> c_int {
         // SAFETY: Called by the core.
-        errno(unsafe { Self::set_gid(attr, Gid((*attr).gid.raw)) })
+        from_result(|| unsafe { Self::set_gid(attr, Gid((*attr).gid.raw)) })
     }
 
     /// # Safety
@@ -270,9 +270,9 @@ impl<T: Driver> Ops<T> {
         _context: *mut *mut c_void,
     ) -> c_int {
         // SAFETY: Called by the core.
-        let done = unsafe { Self::set_gid(attr, Gid([0; 16])) };
+        let _: Result<_> = unsafe { Self::set_gid(attr, Gid([0; 16])) };
         // The core forgets it in any case. A device that is gone has no table.
-        errno(done.or(Ok(())))
+        0
     }
 
     /// # Safety

@@ -5,7 +5,6 @@
 pub(super) use super::{
     bindings,
     object::{
-        errno,
         CoreObject,
         Ops,
         PORT, //
@@ -14,6 +13,9 @@ pub(super) use super::{
     Driver, //
 };
 pub(super) use kernel::{
-    error::to_result,
+    error::{
+        from_result,
+        to_result, //
+    },
     prelude::*, //
 };

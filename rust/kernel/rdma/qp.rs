@@ -267,27 +267,26 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with a queue pair of this driver's size, its attributes, and
         // a domain and queues of this device that outlive it.
-        errno(unsafe {
+        from_result(|| unsafe {
             let attr = &mut *attr;
-            Caller::new((*qp).device, udata).and_then(|caller| {
-                let request = request(attr)?;
-                match caller {
-                    Caller::Process(..) if request.is_gsi => return Err(EOPNOTSUPP),
-                    Caller::Process(..) => {}
-                    // The memory of inline data would be an address of the kernel's.
-                    Caller::Ulp(_) => attr.cap.max_inline_data = 0,
-                }
-                let pd = CorePd::<T>::get((*qp).pd);
-                let cqs = [attr.send_cq, attr.recv_cq].map(|cq| &CoreCq::<T>::get(cq).1);
-                let srq = (!attr.srq.is_null()).then(|| &CoreSrq::<T>::get(attr.srq).1);
-                let kept = Kept::new(attr)?;
-                let events = Events::new(qp)?;
-                let (part, number) = T::Qp::create(pd, cqs, srq, request, events.clone(), caller)
-                    .inspect_err(|_| events.cut())?;
-                (*qp).qp_num = if request.is_gsi { GSI } else { number };
-                CoreQp::<T>::put(qp, (events, kept, part));
-                Ok(())
-            })
+            let caller = Caller::new((*qp).device, udata)?;
+            let request = request(attr)?;
+            match caller {
+                Caller::Process(..) if request.is_gsi => return Err(EOPNOTSUPP),
+                Caller::Process(..) => {}
+                // The memory of inline data would be an address of the kernel's.
+                Caller::Ulp(_) => attr.cap.max_inline_data = 0,
+            }
+            let pd = CorePd::<T>::get((*qp).pd);
+            let cqs = [attr.send_cq, attr.recv_cq].map(|cq| &CoreCq::<T>::get(cq).1);
+            let srq = (!attr.srq.is_null()).then(|| &CoreSrq::<T>::get(attr.srq).1);
+            let kept = Kept::new(attr)?;
+            let events = Events::new(qp)?;
+            let (part, number) = T::Qp::create(pd, cqs, srq, request, events.clone(), caller)
+                .inspect_err(|_| events.cut())?;
+            (*qp).qp_num = if request.is_gsi { GSI } else { number };
+            CoreQp::<T>::put(qp, (events, kept, part));
+            Ok(0)
         })
     }
 
@@ -303,17 +302,14 @@ impl<T: Driver> Ops<T> {
         // SAFETY: Called by the core, with a queue pair of this driver and its attributes; with the
         // command, if there is one: kernel ULPs have none, and the core itself modifies queue pairs of
         // processes that may not use their partition any more.
-        errno(unsafe {
+        from_result(|| unsafe {
             let (_, kept, part) = CoreQp::<T>::get(qp);
             // Copies from and to the process may last as long as it likes: before the change, and
             // after it.
-            let reply = Udata::of(udata).map(Udata::without_request).transpose();
-            reply.and_then(|reply| {
-                // CAST: A set of bits.
-                let most = Self::mtu((*qp).device);
-                let changed = kept.modify::<T>(part, &*attr, mask as u32, most)?;
-                reply.map_or(Ok(()), |reply| reply.write(&changed))
-            })
+            let reply = Udata::of(udata).map(Udata::without_request).transpose()?;
+            // CAST: A set of bits.
+            let changed = kept.modify::<T>(part, &*attr, mask as u32, Self::mtu((*qp).device))?;
+            reply.map_or(Ok(0), |reply| reply.write(&changed).map(|()| 0))
         })
     }
 
@@ -327,9 +323,10 @@ impl<T: Driver> Ops<T> {
         init: *mut bindings::ib_qp_init_attr,
     ) -> c_int {
         // SAFETY: Called by the core, with a queue pair of this driver and structures to fill.
-        errno(unsafe {
+        from_result(|| unsafe {
             let (_, kept, part) = CoreQp::<T>::get(qp);
-            kept.query(&mut *attr, &mut *init, || part.query())
+            kept.query(&mut *attr, &mut *init, || part.query())?;
+            Ok(0)
         })
     }
 
@@ -359,7 +356,7 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with a queue pair of this driver and a GID, which is bytes.
         let ((_, kept, part), group) = unsafe { (CoreQp::<T>::get(qp), Gid((*gid).raw)) };
-        errno(kept.attach(group, |group| part.attach(group)))
+        from_result(|| kept.attach(group, |group| part.attach(group)).map(|()| 0))
     }
 
     /// # Safety
@@ -372,7 +369,7 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: As above.
         let ((_, kept, part), group) = unsafe { (CoreQp::<T>::get(qp), Gid((*gid).raw)) };
-        errno(kept.detach(group, |group| part.detach(group)))
+        from_result(|| kept.detach(group, |group| part.detach(group)).map(|()| 0))
     }
 
     /// # Safety
@@ -383,7 +380,7 @@ impl<T: Driver> Ops<T> {
         qp: *mut bindings::ib_qp,
     ) -> c_int {
         // SAFETY: Called by the core, with a queue pair of this driver that is not destroyed meanwhile.
-        errno(unsafe {
+        from_result(|| unsafe {
             let (_, _, part) = CoreQp::<T>::get(qp);
             Details::write(message, |details| part.details(details))
         })

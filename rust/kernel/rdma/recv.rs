@@ -103,16 +103,13 @@ pub(super) unsafe fn post<'a>(
     post: impl FnOnce(&mut Receives<'a>) -> Result,
 ) -> c_int {
     // SAFETY: By the caller's promise.
-    unsafe {
+    from_result(|| unsafe {
         // INVARIANT: As above.
         let mut list = Receives {
             next: wr.as_ref(),
             last: wr,
         };
-        let posted = post(&mut list);
-        if posted.is_err() {
-            *bad = list.last;
-        }
-        errno(posted)
-    }
+        post(&mut list).inspect_err(|_| *bad = list.last)?;
+        Ok(0)
+    })
 }

@@ -87,24 +87,23 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with a queue of this driver's size, its attributes, and a
         // domain of this device that outlives it.
-        errno(unsafe {
+        from_result(|| unsafe {
             let init = &mut *init;
             if init.srq_type != bindings::ib_srq_type_IB_SRQT_BASIC {
-                return EOPNOTSUPP.to_errno();
+                return Err(EOPNOTSUPP);
             }
             let request = SrqRequest {
                 max_wr: init.attr.max_wr,
                 max_sge: init.attr.max_sge,
             };
-            Caller::new((*srq).device, udata).and_then(|caller| {
-                let events = Events::new(srq)?;
-                let pd = CorePd::<T>::get((*srq).pd);
-                let (part, recvs) = T::Srq::create(pd, request, events.clone(), caller)
-                    .inspect_err(|_| events.cut())?;
-                init.attr.max_wr = recvs;
-                CoreSrq::<T>::put(srq, (events, part));
-                Ok(())
-            })
+            let caller = Caller::new((*srq).device, udata)?;
+            let events = Events::new(srq)?;
+            let pd = CorePd::<T>::get((*srq).pd);
+            let (part, recvs) = T::Srq::create(pd, request, events.clone(), caller)
+                .inspect_err(|_| events.cut())?;
+            init.attr.max_wr = recvs;
+            CoreSrq::<T>::put(srq, (events, part));
+            Ok(0)
         })
     }
 
@@ -122,21 +121,21 @@ impl<T: Driver> Ops<T> {
             ib_srq_attr_mask_IB_SRQ_MAX_WR as MAX_WR, //
         };
 
-        if mask & !(LIMIT | MAX_WR) != 0 {
-            return EOPNOTSUPP.to_errno();
-        }
-        if mask == 0 {
-            return 0;
-        }
         // SAFETY: Called by the core, with a queue of this driver, its attributes, and the command, if
         // there is one.
-        errno(unsafe {
+        from_result(|| unsafe {
+            if mask & !(LIMIT | MAX_WR) != 0 {
+                return Err(EOPNOTSUPP);
+            }
+            if mask == 0 {
+                return Ok(0);
+            }
             let (_, part) = CoreSrq::<T>::get(srq);
             let change = SrqChange {
                 limit: (mask & LIMIT != 0).then_some((*attr).srq_limit),
                 max_wr: (mask & MAX_WR != 0).then_some((*attr).max_wr),
             };
-            part.modify(change, Udata::of(udata))
+            part.modify(change, Udata::of(udata)).map(|()| 0)
         })
     }
 
@@ -148,13 +147,12 @@ impl<T: Driver> Ops<T> {
         attr: *mut bindings::ib_srq_attr,
     ) -> c_int {
         // SAFETY: Called by the core, with a queue of this driver and a structure to fill.
-        errno(unsafe {
-            let (_, part) = CoreSrq::<T>::get(srq);
-            part.query().map(|(is, limit)| {
-                (*attr).max_wr = is.max_wr;
-                (*attr).max_sge = is.max_sge;
-                (*attr).srq_limit = limit;
-            })
+        from_result(|| unsafe {
+            let (is, limit) = CoreSrq::<T>::get(srq).1.query()?;
+            (*attr).max_wr = is.max_wr;
+            (*attr).max_sge = is.max_sge;
+            (*attr).srq_limit = limit;
+            Ok(0)
         })
     }
 

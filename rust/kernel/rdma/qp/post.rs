@@ -187,7 +187,7 @@ impl<T: Driver> Ops<T> {
         bad: *mut *const bindings::ib_send_wr,
     ) -> c_int {
         // SAFETY: A queue pair of this driver, and a list of requests of its service.
-        unsafe {
+        from_result(|| unsafe {
             let (_, _, part) = CoreQp::<T>::get(qp);
             let datagrams = matches!(
                 (*qp).qp_type,
@@ -201,11 +201,9 @@ impl<T: Driver> Ops<T> {
                 last = wr;
                 send_request::<T>(wr, datagrams)
             }));
-            if posted.is_err() {
-                *bad = last;
-            }
-            errno(posted)
-        }
+            posted.inspect_err(|_| *bad = last)?;
+            Ok(0)
+        })
     }
 
     /// # Safety
