@@ -178,7 +178,6 @@ impl Cq {
     }
 }
 
-#[vtable]
 impl cq::Operations<Verbs> for Cq {
     fn create(
         request: CqRequest,

@@ -111,7 +111,6 @@ impl Mr {
     }
 }
 
-#[vtable]
 impl mr::Operations<Verbs> for Mr {
     // `EOVERFLOW`: longer than the device allows. `EOPNOTSUPP`: a right that does not exist.
     fn register(

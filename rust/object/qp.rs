@@ -500,7 +500,6 @@ impl Qp {
     }
 }
 
-#[vtable]
 impl qp::Operations<Verbs> for Qp {
     type Modified = qpair_uresp_modify_qp;
 

@@ -10,14 +10,12 @@ use super::{
         Events,
         QpEvent, //
     },
-    object::when,
     prelude::*, //
 };
 use core::{
     marker::PhantomData,
     ptr, //
 };
-use kernel::error::VTABLE_DEFAULT_ERROR;
 
 /// The attributes of a completion queue that is created.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +30,6 @@ pub struct CqRequest {
 ///
 /// Operations run in process context and may sleep, but those of kernel ULPs: [`Self::poll`] and
 /// [`Self::notify`].
-#[vtable]
 pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// Creates it. Returns also its entries.
     fn create(
@@ -43,9 +40,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
 
     /// Makes it go on with at least so many entries, for a process. Returns how many it has. May be
     /// called concurrently for one completion queue.
-    fn resize(&self, _entries: u32, _udata: Udata<'_>) -> Result<u32> {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
+    fn resize(&self, entries: u32, udata: Udata<'_>) -> Result<u32>;
 
     /// Destroys it. On return the device no longer accesses its memory, or the driver keeps that.
     fn destroy(self);
@@ -66,9 +61,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     fn notify(&self, solicited: bool) -> Result<bool>;
 
     /// Adds the driver's details for `rdma resource`. Not concurrently with a destroy.
-    fn details(&self, _details: &mut Details<'_>) -> Result {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
+    fn details(&self, details: &mut Details<'_>) -> Result;
 }
 
 pub(super) type CoreCq<T> = CoreObject<bindings::ib_cq, (Events<CqEvent>, <T as Driver>::Cq)>;
@@ -194,12 +187,12 @@ impl WorkCompletion<'_> {
 impl<T: Driver> Ops<T> {
     pub(super) const CQ: bindings::ib_device_ops = bindings::ib_device_ops {
         create_cq: Some(Self::create_cq),
-        resize_user_cq: when(T::Cq::HAS_RESIZE, Self::resize_user_cq),
+        resize_user_cq: Some(Self::resize_user_cq),
         pre_destroy_cq: Some(Self::pre_destroy_cq),
         destroy_cq: Some(Self::destroy_cq),
         poll_cq: Some(Self::poll_cq),
         req_notify_cq: Some(Self::req_notify_cq),
-        fill_res_cq_entry: when(T::Cq::HAS_DETAILS, Self::fill_res_cq_entry),
+        fill_res_cq_entry: Some(Self::fill_res_cq_entry),
         size_ib_cq: CoreCq::<T>::SIZE,
         ..Self::NONE
     };

@@ -21,8 +21,7 @@
 //!   struct ib_mw       | Driver::Mw        mw       /
 //! ```
 //!
-//! Each file has the trait, the requests, the events and the operations in C of its object. An
-//! operation that a driver leaves out is null in `struct ib_device_ops`.
+//! Each file has the trait, the requests, the events and the operations in C of its object.
 //!
 //! # What the core guarantees
 //!

@@ -6,7 +6,6 @@ use super::{
     context::Caller,
     details::Details,
     missing::is_undone,
-    object::when,
     pd::CorePd,
     prelude::*, //
 };
@@ -15,14 +14,11 @@ use core::{
     mem::MaybeUninit,
     ptr, //
 };
-use kernel::{
-    error::VTABLE_DEFAULT_ERROR,
-    sync::atomic::{
-        Acquire,
-        Atomic,
-        Full,
-        Release, //
-    }, //
+use kernel::sync::atomic::{
+    Acquire,
+    Atomic,
+    Full,
+    Release, //
 };
 
 /// The attributes of a memory region that is registered.
@@ -121,7 +117,6 @@ impl<T: Driver> Scatterlist<'_, T> {
 }
 
 /// A memory region of a process; all memory, or one that work requests register, for a kernel ULP.
-#[vtable]
 pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// Registers memory of a process. Returns also its key, local and remote.
     fn register(
@@ -133,26 +128,18 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
 
     /// Registers all memory that the device can access, by DMA addresses, for a kernel ULP. Returns
     /// also its key.
-    fn all_memory(_pd: &T::Pd, _access: u32) -> Result<(Self, u32)> {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
+    fn all_memory(pd: &T::Pd, access: u32) -> Result<(Self, u32)>;
 
     /// Makes a region of a kernel ULP. It has no memory until a work request registers some, of at
     /// most `pages` pages. Returns also its key.
-    fn fast(_pd: &T::Pd, _pages: u32) -> Result<(Self, u32)> {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
+    fn fast(pd: &T::Pd, pages: u32) -> Result<(Self, u32)>;
 
     /// Takes the pages that the next `REG_MR` of it registers. Returns how many entries of the list are
     /// mapped. Any context.
-    fn map(&self, _list: Scatterlist<'_, T>) -> Result<u32> {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
+    fn map(&self, list: Scatterlist<'_, T>) -> Result<u32>;
 
     /// Changes it, to another domain too if `pd` is one. Not called concurrently for one region.
-    fn rereg(&self, _change: MrChange, _pd: Option<&T::Pd>, _udata: Udata<'_>) -> Result {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
+    fn rereg(&self, change: MrChange, pd: Option<&T::Pd>, udata: Udata<'_>) -> Result;
 
     /// Undoes it; or fails, and gives it back: windows are bound to it. What is given back and
     /// dropped, after a register that is undone, goes with its domain. On success the device no longer
@@ -160,9 +147,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     fn deregister(self) -> Result<(), (Self, Error)>;
 
     /// Adds the driver's details for `rdma resource`. Not concurrently with a destroy.
-    fn details(&self, _details: &mut Details<'_>) -> Result {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
+    fn details(&self, details: &mut Details<'_>) -> Result;
 }
 
 /// A region, and the function that takes pages while they are mapped, else null.
@@ -170,13 +155,13 @@ pub(super) type CoreMr<T> = CoreObject<bindings::ib_mr, (Atomic<*mut c_void>, <T
 
 impl<T: Driver> Ops<T> {
     pub(super) const MR: bindings::ib_device_ops = bindings::ib_device_ops {
-        alloc_mr: when(T::Mr::HAS_FAST, Self::alloc_mr),
-        map_mr_sg: when(T::Mr::HAS_MAP, Self::map_mr_sg),
-        get_dma_mr: when(T::Mr::HAS_ALL_MEMORY, Self::get_dma_mr),
+        alloc_mr: Some(Self::alloc_mr),
+        map_mr_sg: Some(Self::map_mr_sg),
+        get_dma_mr: Some(Self::get_dma_mr),
         reg_user_mr: Some(Self::reg_user_mr),
-        rereg_user_mr: when(T::Mr::HAS_REREG, Self::rereg_user_mr),
+        rereg_user_mr: Some(Self::rereg_user_mr),
         dereg_mr: Some(Self::dereg_mr),
-        fill_res_mr_entry: when(T::Mr::HAS_DETAILS, Self::fill_res_mr_entry),
+        fill_res_mr_entry: Some(Self::fill_res_mr_entry),
         ..Self::NONE
     };
 

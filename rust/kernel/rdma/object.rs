@@ -63,15 +63,6 @@ impl<I, T> CoreObject<I, T> {
     }
 }
 
-/// An operation that a driver may leave out: null if it does.
-pub(super) const fn when<F: Copy>(has: bool, operation: F) -> Option<F> {
-    if has {
-        Some(operation)
-    } else {
-        None
-    }
-}
-
 /// The operations of a driver in C. The file of each object has its own, as a part of `struct
 /// ib_device_ops`; the core merges the parts.
 ///

@@ -16,14 +16,12 @@ use super::{
         Events,
         QpEvent, //
     },
-    object::when,
     pd::CorePd,
     port::Gid,
     prelude::*,
     recv::RecvRequest,
     srq::CoreSrq, //
 };
-use kernel::error::VTABLE_DEFAULT_ERROR;
 use zerocopy::Immutable;
 
 /// The number of the GSI, whatever the device calls it.
@@ -136,7 +134,6 @@ pub struct QpPath {
 ///
 /// Operations run in process context and may sleep, but those of kernel ULPs: [`Self::post_send`] and
 /// [`Self::post_recv`].
-#[vtable]
 pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// The driver's part of the answer to a change.
     type Modified: IntoBytes + Immutable;
@@ -179,9 +176,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
 
     /// Makes it, of UD, a member of the multicast group with this GID. No call of this and the two
     /// below is concurrent with another of the same queue pair, or with [`Self::modify`].
-    fn attach(&self, _group: Gid) -> Result {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
+    fn attach(&self, group: Gid) -> Result;
 
     /// The same again, of a member that has been in [`QpState::Reset`] since.
     fn attach_again(&self, group: Gid) -> Result {
@@ -189,14 +184,10 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     }
 
     /// Ends that; also if the device has ended it.
-    fn detach(&self, _group: Gid) {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
+    fn detach(&self, group: Gid);
 
     /// Adds the driver's details for `rdma resource`. Not concurrently with a destroy.
-    fn details(&self, _details: &mut Details<'_>) -> Result {
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
+    fn details(&self, details: &mut Details<'_>) -> Result;
 }
 
 type CoreQp<T> = CoreObject<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, <T as Driver>::Qp)>;
@@ -250,9 +241,9 @@ impl<T: Driver> Ops<T> {
         destroy_qp: Some(Self::destroy_qp),
         post_send: Some(Self::post_send),
         post_recv: Some(Self::post_recv),
-        attach_mcast: when(T::Qp::HAS_ATTACH, Self::attach_mcast),
-        detach_mcast: when(T::Qp::HAS_DETACH, Self::detach_mcast),
-        fill_res_qp_entry: when(T::Qp::HAS_DETAILS, Self::fill_res_qp_entry),
+        attach_mcast: Some(Self::attach_mcast),
+        detach_mcast: Some(Self::detach_mcast),
+        fill_res_qp_entry: Some(Self::fill_res_qp_entry),
         size_ib_qp: CoreQp::<T>::SIZE,
         ..Self::NONE
     };

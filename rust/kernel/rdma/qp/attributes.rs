@@ -184,7 +184,7 @@ impl Kept {
         if !allowed || has(PATH_MTU) && attr.path_mtu > mtu {
             return Err(EINVAL);
         }
-        if T::Qp::HAS_ATTACH && from == QpState::Reset && to == QpState::Init {
+        if from == QpState::Reset && to == QpState::Init {
             groups
                 .iter()
                 .try_for_each(|group| qp.attach_again(*group))?;
