@@ -87,7 +87,7 @@ impl CompletionHandler for CqHandler {
         if let Some(eventfd) = &self.eventfd {
             eventfd.signal();
         }
-        self.events.raise(CqEvent::Completion);
+        self.events.complete();
     }
 }
 

@@ -49,8 +49,8 @@ pub trait Target: Copy + 'static {
 
     /// The kind of an asynchronous event of an object, below [`KINDS`](super::unread::KINDS).
     #[doc(hidden)]
-    fn kind(_event: Self) -> Option<usize> {
-        None
+    fn kind(_event: Self) -> usize {
+        0
     }
 }
 
@@ -105,11 +105,11 @@ impl<T: Target> Events<T> {
     /// hears of a lost device then.
     pub fn raise(&self, event: T) {
         self.with(|object| {
-            let admits = T::kind(event).is_none_or(|kind| match &mut *self.0.reader.lock() {
+            let admits = match &mut *self.0.reader.lock() {
                 // SAFETY: The object is there as long as `with` runs.
-                Some(reader) => unsafe { reader.admits(kind) },
+                Some(reader) => unsafe { reader.admits(T::kind(event)) },
                 None => true,
-            });
+            };
             if admits {
                 // SAFETY: As above.
                 unsafe { T::notify(object, event) };
@@ -149,142 +149,104 @@ impl<T: Target> Events<T> {
     }
 }
 
-/// Calls the handler of `raw`'s asynchronous events, in an unsafe block, for an object as
-/// [`Target::notify`] has it.
-macro_rules! report {
-    ($raw:ident, $kind:expr, $element:ident, $context:ident) => {
-        if let Some(handler) = (*$raw).event_handler {
-            let mut event = bindings::ib_event {
-                device: (*$raw).device,
-                event: $kind,
-                ..Default::default()
-            };
-            event.element.$element = $raw;
-            handler(&mut event, (*$raw).$context);
-        }
-    };
-}
-
-/// Events of a completion queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CqEvent {
-    /// A completion for which a notification was requested.
-    Completion,
-    /// It has overrun, or its memory cannot be accessed.
-    Error,
-}
-
-impl Target for CqEvent {
-    type Raw = bindings::ib_cq;
-
-    unsafe fn notify(raw: *mut Self::Raw, event: Self) {
-        // SAFETY: By the caller's promise. The handlers of a process's CQ are set before the driver's
-        // part is created. A kernel ULP sets its own before it arms, and the driver raises no
-        // completion of a CQ that is not armed.
-        unsafe {
-            match event {
-                Self::Completion => {
-                    if let Some(handler) = (*raw).comp_handler {
-                        handler(raw, (*raw).cq_context);
-                    }
-                }
-                Self::Error => {
-                    report!(raw, bindings::ib_event_type_IB_EVENT_CQ_ERR, cq, cq_context);
+impl Events<CqEvent> {
+    /// Reports a completion for which a notification was requested, as [`Self::raise`] does an event.
+    pub fn complete(&self) {
+        self.with(|cq| {
+            // SAFETY: The object is there as long as `with` runs. The handlers of a process's CQ are set
+            // before the driver's part is created. A kernel ULP sets its own before it arms, and the
+            // driver reports no completion of a CQ that is not armed.
+            unsafe {
+                if let Some(handler) = (*cq).comp_handler {
+                    handler(cq, (*cq).cq_context);
                 }
             }
+        });
+    }
+}
+
+/// The asynchronous events of the objects that have a handler of them, each with its name in the core.
+macro_rules! events {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident of $object:ident, $element:ident, $context:ident {
+            $( $(#[$of:meta])* $event:ident = $kind:ident, )*
         }
-    }
+    )*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name { $( $(#[$of])* $event, )* }
 
-    unsafe fn reader(raw: *mut Self::Raw) -> Option<Reader> {
-        // SAFETY: By the caller's promise. It begins with that of its asynchronous events.
-        unsafe { Reader::of((*raw).uobject) }
-    }
+        impl Target for $name {
+            type Raw = bindings::$object;
 
-    fn kind(event: Self) -> Option<usize> {
-        (event == Self::Error).then_some(0)
-    }
+            unsafe fn notify(raw: *mut Self::Raw, event: Self) {
+                let event = match event {
+                    $( Self::$event => bindings::$kind, )*
+                };
+                // SAFETY: By the caller's promise. The handler is set before the driver's part is
+                // created.
+                unsafe {
+                    if let Some(handler) = (*raw).event_handler {
+                        let device = (*raw).device;
+                        let mut event = bindings::ib_event { device, event, ..Default::default() };
+                        event.element.$element = raw;
+                        handler(&mut event, (*raw).$context);
+                    }
+                }
+            }
+
+            unsafe fn reader(raw: *mut Self::Raw) -> Option<Reader> {
+                // SAFETY: By the caller's promise. It begins with that of its asynchronous events.
+                unsafe { Reader::of((*raw).uobject) }
+            }
+
+            fn kind(event: Self) -> usize {
+                // CAST: The discriminant.
+                event as usize
+            }
+        }
+    )* };
 }
 
-/// Events of a queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QpEvent {
-    /// It went to the error state for a cause that no completion reports.
-    Fatal,
-    /// It went to the error state for a request of its peer to memory that this one may not access.
-    Access,
-    /// It went to the error state for an invalid request of its peer.
-    Request,
-    /// It is in the error state, and takes no receive of its SRQ any more.
-    LastReceive,
-    /// Its send queue has drained.
-    Drained,
-}
-
-impl Target for QpEvent {
-    type Raw = bindings::ib_qp;
-
-    unsafe fn notify(raw: *mut Self::Raw, event: Self) {
-        let kind = match event {
-            Self::Fatal => bindings::ib_event_type_IB_EVENT_QP_FATAL,
-            Self::Access => bindings::ib_event_type_IB_EVENT_QP_ACCESS_ERR,
-            Self::Request => bindings::ib_event_type_IB_EVENT_QP_REQ_ERR,
-            Self::LastReceive => bindings::ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
-            Self::Drained => bindings::ib_event_type_IB_EVENT_SQ_DRAINED,
-        };
-        // SAFETY: As in `CqEvent`.
-        unsafe { report!(raw, kind, qp, qp_context) };
+events! {
+    /// Events of a completion queue.
+    CqEvent of ib_cq, cq, cq_context {
+        /// It has overrun, or its memory cannot be accessed.
+        Error = ib_event_type_IB_EVENT_CQ_ERR,
     }
 
-    unsafe fn reader(raw: *mut Self::Raw) -> Option<Reader> {
-        // SAFETY: As in `CqEvent`.
-        unsafe { Reader::of((*raw).uobject) }
+    /// Events of a queue pair.
+    QpEvent of ib_qp, qp, qp_context {
+        /// It went to the error state for a cause that no completion reports.
+        Fatal = ib_event_type_IB_EVENT_QP_FATAL,
+        /// It went to the error state for a request of its peer to memory that this one may not access.
+        Access = ib_event_type_IB_EVENT_QP_ACCESS_ERR,
+        /// It went to the error state for an invalid request of its peer.
+        Request = ib_event_type_IB_EVENT_QP_REQ_ERR,
+        /// It is in the error state, and takes no receive of its SRQ any more.
+        LastReceive = ib_event_type_IB_EVENT_QP_LAST_WQE_REACHED,
+        /// Its send queue has drained.
+        Drained = ib_event_type_IB_EVENT_SQ_DRAINED,
     }
 
-    fn kind(event: Self) -> Option<usize> {
-        // CAST: The discriminant.
-        Some(event as usize)
-    }
-}
-
-/// Events of a shared receive queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SrqEvent {
-    /// It has fewer receives left than its limit.
-    Limit,
-    /// Its memory cannot be accessed.
-    Error,
-}
-
-impl Target for SrqEvent {
-    type Raw = bindings::ib_srq;
-
-    unsafe fn notify(raw: *mut Self::Raw, event: Self) {
-        let kind = match event {
-            Self::Limit => bindings::ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED,
-            Self::Error => bindings::ib_event_type_IB_EVENT_SRQ_ERR,
-        };
-        // SAFETY: As in `CqEvent`.
-        unsafe { report!(raw, kind, srq, srq_context) };
-    }
-
-    unsafe fn reader(raw: *mut Self::Raw) -> Option<Reader> {
-        // SAFETY: As in `CqEvent`.
-        unsafe { Reader::of((*raw).uobject) }
-    }
-
-    fn kind(event: Self) -> Option<usize> {
-        // CAST: The discriminant.
-        Some(event as usize)
+    /// Events of a shared receive queue.
+    SrqEvent of ib_srq, srq, srq_context {
+        /// It has fewer receives left than its limit.
+        Limit = ib_event_type_IB_EVENT_SRQ_LIMIT_REACHED,
+        /// Its memory cannot be accessed.
+        Error = ib_event_type_IB_EVENT_SRQ_ERR,
     }
 }
 
 /// Events of the link of the device: of the port too, if its network device carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum PortEvent {
-    /// The link came up: `IB_EVENT_PORT_ACTIVE`.
-    Active,
-    /// The link went down: `IB_EVENT_PORT_ERR`.
-    Down,
+    /// The link came up.
+    Active = bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
+    /// The link went down.
+    Down = bindings::ib_event_type_IB_EVENT_PORT_ERR,
 }
 
 impl PortEvent {
@@ -294,13 +256,10 @@ impl PortEvent {
     ///
     /// `raw` is registered.
     pub(super) unsafe fn dispatch(self, raw: *mut bindings::ib_device) {
-        let kind = match self {
-            Self::Active => bindings::ib_event_type_IB_EVENT_PORT_ACTIVE,
-            Self::Down => bindings::ib_event_type_IB_EVENT_PORT_ERR,
-        };
         let mut event = bindings::ib_event {
             device: raw,
-            event: kind,
+            // CAST: The discriminant.
+            event: self as u32,
             ..Default::default()
         };
         // SAFETY: By the caller's promise. The core copies the event, and waits for its own work before
@@ -364,10 +323,6 @@ mod tests {
         }
 
         unsafe fn reader(_raw: *mut Object) -> Option<Reader> {
-            None
-        }
-
-        fn kind(_event: Self) -> Option<usize> {
             None
         }
     }

@@ -122,7 +122,7 @@ impl Armed {
     /// Reports a completion, if that was asked for, and there may be one.
     pub(crate) fn raise(&self) {
         if self.is_used.load(Acquire) && self.armed.xchg(false, Full) {
-            self.events.raise(CqEvent::Completion);
+            self.events.complete();
         }
     }
 }
