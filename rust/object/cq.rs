@@ -105,7 +105,6 @@ impl Cq {
     fn of_process(
         process: &Arc<Process>,
         request: CqRequest,
-        events: Events<CqEvent>,
         udata: Udata<'_>,
     ) -> Result<(Self, u32)> {
         let (asked, reply): (qpair_ureq_create_cq, _) = udata.read(24)?;
@@ -122,7 +121,7 @@ impl Cq {
         let memory = ring(start, bytes, depth, Cqe::BYTES as u64, Access::Write)?;
         let handler = CqHandler {
             eventfd,
-            events: events.clone(),
+            events: request.events.clone(),
         };
         let handler = Arc::new(handler, GFP_KERNEL_ACCOUNT)?;
         let (number, place) = process.create(
@@ -135,7 +134,7 @@ impl Cq {
                     buffer: ring.list,
                     ..CqContext::default()
                 };
-                device.create_cq(pass, vector, context, ring, events, handler)
+                device.create_cq(pass, vector, context, ring, request.events, handler)
             },
             |_, ring| ObjectMemory::Queue(ring),
         )?;
@@ -153,12 +152,8 @@ impl Cq {
         Ok((cq, depth.entries()))
     }
 
-    fn of_ulp(
-        registered: &Registered,
-        request: CqRequest,
-        events: Events<CqEvent>,
-    ) -> Result<(Self, u32)> {
-        let (device, vector) = (&registered.device, request.vector);
+    fn of_ulp(registered: &Registered, request: CqRequest) -> Result<(Self, u32)> {
+        let (device, vector, events) = (&registered.device, request.vector, request.events);
         let depth = depth(request.entries, device.limits().log_cq)?;
         let armed = Arc::new(Armed::new(events.clone()), GFP_KERNEL)?;
         let pass = registered.enter()?;
@@ -179,14 +174,10 @@ impl Cq {
 }
 
 impl cq::Operations<Verbs> for Cq {
-    fn create(
-        request: CqRequest,
-        events: Events<CqEvent>,
-        caller: Caller<'_, Verbs>,
-    ) -> Result<(Self, u32)> {
+    fn create(request: CqRequest, caller: Caller<'_, Verbs>) -> Result<(Self, u32)> {
         match caller {
-            Caller::Process(process, udata) => Self::of_process(process, request, events, udata),
-            Caller::Ulp(registered) => Self::of_ulp(registered, request, events),
+            Caller::Process(process, udata) => Self::of_process(process, request, udata),
+            Caller::Ulp(registered) => Self::of_ulp(registered, request),
         }
     }
 

@@ -11,7 +11,6 @@
 use super::{
     ah,
     buffer::UserBuffer,
-    cq::Cq,
     file::{
         answered,
         Owner,
@@ -23,7 +22,6 @@ use super::{
         ObjectMemory,
         Place, //
     },
-    pd::Pd,
     request::{
         depth,
         max_sge,
@@ -76,6 +74,7 @@ use crate::{
             Ended,
             Member, //
         },
+        function::Limits,
         qp::{
             QpRings,
             Sizes, //
@@ -88,10 +87,8 @@ use crate::{
             qp,
             Caller,
             Details,
-            Events,
             Gid,
             QpChange,
-            QpEvent,
             QpPath,
             QpRequest,
             QpState,
@@ -131,20 +128,14 @@ const STATES: [(QpState, u8); 6] = [
 ];
 
 /// The context of a queue pair in RESET, without rings.
-fn context(
-    device: &Device,
-    pd: &Pd,
-    [send, recv]: [&Cq; 2],
-    srq: Option<&Srq>,
-    request: &QpRequest,
-) -> QpContext {
+fn context(device: &Device, request: &QpRequest<'_, Verbs>) -> QpContext {
     let (service, (gid, gid_high)) = match request.service {
         Service::Rc => (service::RC, (0, 0)),
         Service::Uc => (service::UC, (0, 0)),
         Service::Ud => (service::UD, ah::own(device)),
     };
     QpContext {
-        pd: pd.number,
+        pd: request.pd.number,
         service,
         gid,
         gid_high,
@@ -154,71 +145,65 @@ fn context(
         },
         port_qp: request.is_gsi.into(),
         state: qp_state::RESET,
-        send_cq: send.number,
-        recv_cq: recv.number,
-        srq: srq.map_or(Number::default(), |srq| srq.number),
+        send_cq: request.send_cq.number,
+        recv_cq: request.recv_cq.number,
+        srq: request.srq.map_or(Number::default(), |srq| srq.number),
         ..QpContext::default()
     }
 }
 
-/// The rings of a process's queue pair, pinned; `rq` is `None` on an SRQ.
-struct Pins {
-    sq: (Pinned, Depth),
-    rq: Option<(Pinned, Depth)>,
-}
+/// A ring of a process's queue pair.
+type PinnedRing = (Pinned, Depth);
 
-impl Pins {
-    /// Pins what is requested. May sleep for as long as the process likes.
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL`: the memory does not hold what is requested, or that is beyond the limits.
-    fn new(
-        device: &Device,
-        request: &QpRequest,
-        asked: &qpair_ureq_create_qp,
-        has_srq: bool,
-    ) -> Result<Self> {
-        let limits = device.limits();
-        if asked.reserved != 0 || asked.rq_stride > u32::from(MAX_STRIDE_SHIFT) {
-            return Err(EINVAL);
-        }
-        let max_inline_data = match request.service {
-            Service::Rc | Service::Uc => inline_bytes(MAX_BLOCKS),
-            Service::Ud => ud_inline_bytes(MAX_BLOCKS),
-        };
-        if has_srq && request.service == Service::Uc {
-            return Err(EOPNOTSUPP);
-        }
-        let of_rq = asked.rq_buffer | asked.rq_buffer_bytes | u64::from(asked.rq_depth);
-        if has_srq && (of_rq | u64::from(asked.rq_stride)) != 0 {
-            return Err(EINVAL);
-        }
-        let fits = request.max_send_wr <= asked.sq_blocks
-            && (has_srq || request.max_recv_wr <= asked.rq_depth)
-            && request.max_send_sge <= max_sge(limits)
-            && (has_srq || request.max_recv_sge <= max_sge(limits))
-            && request.max_inline_data as usize <= max_inline_data
-            && request.max_inline_data <= limits.inline_bytes;
-        if !fits {
-            return Err(EINVAL);
-        }
-        // Both depths before either is pinned. The device only reads what the process posts.
-        let sq = depth(asked.sq_blocks, limits.log_sq)?;
-        let rq = match has_srq {
-            false => Some(depth(asked.rq_depth, limits.log_rq)?),
-            true => None,
-        };
-        let pin = |start, bytes, depth, each| ring(start, bytes, depth, each, Access::Read);
-        let (block, stride) = (BLOCK_BYTES as u64, (BLOCK_BYTES as u64) << asked.rq_stride);
-        Ok(Self {
-            sq: (pin(asked.sq_buffer, asked.sq_buffer_bytes, sq, block)?, sq),
-            rq: match rq {
-                Some(rq) => Some((pin(asked.rq_buffer, asked.rq_buffer_bytes, rq, stride)?, rq)),
-                None => None,
-            },
-        })
+/// Pins the rings of a process's queue pair: the SQ, and without an SRQ the RQ. May sleep for as long
+/// as the process likes.
+///
+/// # Errors
+///
+/// `EINVAL`: the memory does not hold what is requested, or that is beyond the limits.
+fn pins(
+    limits: &Limits,
+    request: &QpRequest<'_, Verbs>,
+    asked: &qpair_ureq_create_qp,
+) -> Result<(PinnedRing, Option<PinnedRing>)> {
+    let (cap, has_srq) = (request.cap, request.srq.is_some());
+    if asked.reserved != 0 || asked.rq_stride > u32::from(MAX_STRIDE_SHIFT) {
+        return Err(EINVAL);
     }
+    let max_inline_data = match request.service {
+        Service::Rc | Service::Uc => inline_bytes(MAX_BLOCKS),
+        Service::Ud => ud_inline_bytes(MAX_BLOCKS),
+    };
+    if has_srq && request.service == Service::Uc {
+        return Err(EOPNOTSUPP);
+    }
+    let of_rq = asked.rq_buffer | asked.rq_buffer_bytes | u64::from(asked.rq_depth);
+    if has_srq && (of_rq | u64::from(asked.rq_stride)) != 0 {
+        return Err(EINVAL);
+    }
+    let fits = cap.max_send_wr <= asked.sq_blocks
+        && (has_srq || cap.max_recv_wr <= asked.rq_depth)
+        && cap.max_send_sge <= max_sge(limits)
+        && (has_srq || cap.max_recv_sge <= max_sge(limits))
+        && cap.max_inline_data as usize <= max_inline_data
+        && cap.max_inline_data <= limits.inline_bytes;
+    if !fits {
+        return Err(EINVAL);
+    }
+    // Both depths before either is pinned. The device only reads what the process posts.
+    let sq = depth(asked.sq_blocks, limits.log_sq)?;
+    let rq = match has_srq {
+        false => Some(depth(asked.rq_depth, limits.log_rq)?),
+        true => None,
+    };
+    let pin = |start, bytes, depth, each| ring(start, bytes, depth, each, Access::Read);
+    let (block, stride) = (BLOCK_BYTES as u64, (BLOCK_BYTES as u64) << asked.rq_stride);
+    let sq = (pin(asked.sq_buffer, asked.sq_buffer_bytes, sq, block)?, sq);
+    let rq = match rq {
+        Some(rq) => Some((pin(asked.rq_buffer, asked.rq_buffer_bytes, rq, stride)?, rq)),
+        None => None,
+    };
+    Ok((sq, rq))
 }
 
 /// The rings of a kernel ULP that hold what is requested; with an SRQ none for receives.
@@ -226,8 +211,8 @@ impl Pins {
 /// # Errors
 ///
 /// `EINVAL`: beyond the limits. `EOPNOTSUPP`: one of UC on an SRQ.
-fn shape(device: &Device, request: &QpRequest, srq: Option<&Srq>) -> Result<UlpShape> {
-    let limits = device.limits();
+fn shape(limits: &Limits, request: &QpRequest<'_, Verbs>) -> Result<UlpShape> {
+    let (cap, srq) = (request.cap, request.srq);
     let datagrams = request.service == Service::Ud;
     let head = if datagrams {
         UdWqe::WORDS
@@ -237,23 +222,22 @@ fn shape(device: &Device, request: &QpRequest, srq: Option<&Srq>) -> Result<UlpS
     let rq = match srq {
         Some(_) if request.service == Service::Uc => return Err(EOPNOTSUPP),
         Some(_) => None,
-        None if request.max_recv_sge > limits.recv_sges => return Err(EINVAL),
+        None if cap.max_recv_sge > limits.recv_sges => return Err(EINVAL),
         None => {
-            let stride = recv_stride(request.max_recv_sge as usize).ok_or(EINVAL)?;
-            Some((depth(request.max_recv_wr.max(1), limits.log_rq)?, stride))
+            let stride = recv_stride(cap.max_recv_sge as usize).ok_or(EINVAL)?;
+            Some((depth(cap.max_recv_wr.max(1), limits.log_rq)?, stride))
         }
     };
-    if request.max_send_sge > limits.send_sges {
+    if cap.max_send_sge > limits.send_sges {
         return Err(EINVAL);
     }
     // An atomic has a longer head, and one SGE.
-    let words =
-        (head + request.max_send_sge as usize * Sge::WORDS).max(AtomicWqe::WORDS + Sge::WORDS);
+    let words = (head + cap.max_send_sge as usize * Sge::WORDS).max(AtomicWqe::WORDS + Sge::WORDS);
     let blocks = words.div_ceil(BLOCK_WORDS);
     if blocks > MAX_BLOCKS {
         return Err(EINVAL);
     }
-    let max_send_wr = request.max_send_wr.max(1);
+    let max_send_wr = cap.max_send_wr.max(1);
     // CAST: At most `MAX_BLOCKS`.
     let all = max_send_wr.checked_mul(blocks as u32).ok_or(EINVAL)?;
     Ok(UlpShape {
@@ -262,9 +246,9 @@ fn shape(device: &Device, request: &QpRequest, srq: Option<&Srq>) -> Result<UlpS
             rq,
         },
         max_send_wr,
-        max_send_sge: request.max_send_sge,
+        max_send_sge: cap.max_send_sge,
         srq: srq.map(Srq::ulp).transpose()?.cloned(),
-        max_recv_sge: request.max_recv_sge,
+        max_recv_sge: cap.max_recv_sge,
         datagrams,
         signal_all: request.signal_all,
         // Never that of a process, which writes its SQ itself.
@@ -360,16 +344,12 @@ fn state(context: &QpContext) -> (QpState, bool) {
 impl Qp {
     fn of_process(
         process: &Arc<Process>,
-        pd: &Pd,
-        cqs: [&Cq; 2],
-        srq: Option<&Srq>,
-        request: QpRequest,
-        events: Events<QpEvent>,
+        request: QpRequest<'_, Verbs>,
         udata: Udata<'_>,
     ) -> Result<(Self, u32)> {
         let (asked, reply): (qpair_ureq_create_qp, _) = udata.read(48)?;
         let device = &process.device;
-        let Pins { sq, rq } = Pins::new(device, &request, &asked, srq.is_some())?;
+        let (sq, rq) = pins(device.limits(), &request, &asked)?;
         let ((sq, sq_depth), (rq, rq_depth)) = (sq, rq.unzip());
         let (number, place) = process.create(
             Kind::Qp,
@@ -386,9 +366,9 @@ impl Qp {
                     rq_stride: asked.rq_stride as u8,
                     sq: sq.list,
                     rq: rq.as_ref().map(|rq| rq.list).unwrap_or_default(),
-                    ..context(device, pd, cqs, srq, &request)
+                    ..context(device, &request)
                 });
-                device.create_reporting(pass, create, (sq, rq), events)
+                device.create_reporting(pass, create, (sq, rq), request.events)
             },
             |_, (sq, rq)| ObjectMemory::Qp(sq, rq),
         )?;
@@ -404,36 +384,24 @@ impl Qp {
         Ok((qp, number.raw()))
     }
 
-    fn of_ulp(
-        registered: &Registered,
-        pd: &Pd,
-        cqs: [&Cq; 2],
-        srq: Option<&Srq>,
-        request: QpRequest,
-        events: Events<QpEvent>,
-    ) -> Result<(Self, u32)> {
+    fn of_ulp(registered: &Registered, request: QpRequest<'_, Verbs>) -> Result<(Self, u32)> {
         let device = &registered.device;
-        let shape = shape(device, &request, srq)?;
-        let [send, recv] = cqs;
-        let (send, recv) = (send.ulp()?.clone(), recv.ulp()?.clone());
+        let shape = shape(device.limits(), &request)?;
+        let cqs = (
+            request.send_cq.ulp()?.clone(),
+            request.recv_cq.ulp()?.clone(),
+        );
         let rooms = (Room::new()?, Room::new()?);
         let pass = registered.enter()?;
         let rings = QpRings::new(&pass, shape.sizes)?;
-        let mut context = rings.context(context(device, pd, cqs, srq, &request));
+        let mut context = rings.context(context(device, &request));
         if shape.registers {
             context.flags |= qp_flags::REGISTERS;
         }
         let create = command::Create::<command::Qp>(context);
+        let events = request.events;
         let (number, rings) = device.create_reporting(&pass, create, rings, events.clone())?;
-        let queue = UlpQp::new(
-            registered,
-            &pass,
-            number,
-            &rings,
-            shape,
-            (send, recv),
-            events,
-        );
+        let queue = UlpQp::new(registered, &pass, number, &rings, shape, cqs, events);
         let destroy = || device.destroy_reporting::<command::Qp>(&pass, number, || ());
         let queue = ulp::admit(device, queue, rings, destroy)?;
         let joined = queue.join(rooms);
@@ -503,19 +471,10 @@ impl Qp {
 impl qp::Operations<Verbs> for Qp {
     type Modified = qpair_uresp_modify_qp;
 
-    fn create(
-        pd: &Pd,
-        cqs: [&Cq; 2],
-        srq: Option<&Srq>,
-        request: QpRequest,
-        events: Events<QpEvent>,
-        caller: Caller<'_, Verbs>,
-    ) -> Result<(Self, u32)> {
+    fn create(request: QpRequest<'_, Verbs>, caller: Caller<'_, Verbs>) -> Result<(Self, u32)> {
         match caller {
-            Caller::Process(process, udata) => {
-                Self::of_process(process, pd, cqs, srq, request, events, udata)
-            }
-            Caller::Ulp(registered) => Self::of_ulp(registered, pd, cqs, srq, request, events),
+            Caller::Process(process, udata) => Self::of_process(process, request, udata),
+            Caller::Ulp(registered) => Self::of_ulp(registered, request),
         }
     }
 

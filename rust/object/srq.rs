@@ -15,7 +15,6 @@ use super::{
         ObjectMemory,
         Place, //
     },
-    pd::Pd,
     request::{
         depth,
         ring, //
@@ -51,10 +50,9 @@ use crate::{
         rdma::{
             srq,
             Caller,
-            Events,
             RecvRequest,
+            SrqAttributes,
             SrqChange,
-            SrqEvent,
             SrqRequest,
             Udata, //
         },
@@ -98,16 +96,14 @@ impl Srq {
 
     fn of_process(
         process: &Arc<Process>,
-        pd: &Pd,
-        request: SrqRequest,
-        events: Events<SrqEvent>,
+        request: SrqRequest<'_, Verbs>,
         udata: Udata<'_>,
     ) -> Result<(Self, u32)> {
         let (asked, reply): (qpair_ureq_create_srq, _) = udata.read(24)?;
         let device = &process.device;
-        let limits = device.limits();
-        let fits = request.max_wr <= asked.depth
-            && request.max_sge <= limits.recv_sges
+        let (limits, max_sge) = (device.limits(), request.attr.max_sge);
+        let fits = request.attr.max_wr <= asked.depth
+            && max_sge <= limits.recv_sges
             && asked.stride <= u32::from(MAX_STRIDE_SHIFT);
         if !fits {
             return Err(EINVAL);
@@ -122,7 +118,7 @@ impl Srq {
             |pass| UserBuffer::new(pass, memory, limits),
             |pass, ring| {
                 let create = command::Create::<command::Srq>(SrqContext {
-                    pd: pd.number,
+                    pd: request.pd.number,
                     page: process.page(),
                     log_depth: depth.log2(),
                     // CAST: Checked above.
@@ -130,14 +126,14 @@ impl Srq {
                     buffer: ring.list,
                     ..SrqContext::default()
                 });
-                device.create_reporting(pass, create, ring, events)
+                device.create_reporting(pass, create, ring, request.events)
             },
             |_, ring| ObjectMemory::Queue(ring),
         )?;
         let srq = Self {
             owner: Owner::Process(process.clone(), place),
             number,
-            max_sge: request.max_sge,
+            max_sge,
             max_wr: Atomic::new(depth.entries()),
             slot,
         };
@@ -149,30 +145,25 @@ impl Srq {
         Ok((srq, depth.entries()))
     }
 
-    fn of_ulp(
-        registered: &Registered,
-        pd: &Pd,
-        request: SrqRequest,
-        events: Events<SrqEvent>,
-    ) -> Result<(Self, u32)> {
-        let (device, max_sge) = (&registered.device, request.max_sge);
+    fn of_ulp(registered: &Registered, request: SrqRequest<'_, Verbs>) -> Result<(Self, u32)> {
+        let (device, max_sge) = (&registered.device, request.attr.max_sge);
         let limits = device.limits();
         if max_sge > limits.recv_sges {
             return Err(EINVAL);
         }
-        let depth = depth(request.max_wr, limits.log_rq)?;
+        let depth = depth(request.attr.max_wr, limits.log_rq)?;
         let stride = recv_stride(max_sge as usize).ok_or(EINVAL)?;
         let slot = (BLOCK_BYTES as u64) << stride;
         let pass = registered.enter()?;
         let ring = Ring::new(&pass, (BLOCK_BYTES << stride) * depth.entries() as usize)?;
         let create = command::Create::<command::Srq>(SrqContext {
-            pd: pd.number,
+            pd: request.pd.number,
             log_depth: depth.log2(),
             stride,
             buffer: ring.list(),
             ..SrqContext::default()
         });
-        let (number, ring) = device.create_reporting(&pass, create, ring, events)?;
+        let (number, ring) = device.create_reporting(&pass, create, ring, request.events)?;
         let shape = (depth, stride, max_sge);
         let queue = UlpSrq::new(registered, &pass, number, ring.clone(), shape);
         let destroy = || device.destroy_reporting::<command::Srq>(&pass, number, || ());
@@ -190,17 +181,10 @@ impl Srq {
 
 impl srq::Operations<Verbs> for Srq {
     // `EINVAL`: the memory does not hold what is requested, or that is beyond the limits.
-    fn create(
-        pd: &Pd,
-        request: SrqRequest,
-        events: Events<SrqEvent>,
-        caller: Caller<'_, Verbs>,
-    ) -> Result<(Self, u32)> {
+    fn create(request: SrqRequest<'_, Verbs>, caller: Caller<'_, Verbs>) -> Result<(Self, u32)> {
         match caller {
-            Caller::Process(process, udata) => {
-                Self::of_process(process, pd, request, events, udata)
-            }
-            Caller::Ulp(registered) => Self::of_ulp(registered, pd, request, events),
+            Caller::Process(process, udata) => Self::of_process(process, request, udata),
+            Caller::Ulp(registered) => Self::of_ulp(registered, request),
         }
     }
 
@@ -248,14 +232,14 @@ impl srq::Operations<Verbs> for Srq {
         Ok(())
     }
 
-    fn query(&self) -> Result<(SrqRequest, u32)> {
+    fn query(&self) -> Result<SrqAttributes> {
         let query = command::Query::<command::Srq>::new(self.number);
         let now = self.owner.execute(query)?;
-        let request = SrqRequest {
+        Ok(SrqAttributes {
             max_wr: self.max_wr.load(Relaxed),
             max_sge: self.max_sge,
-        };
-        Ok((request, now.limit))
+            srq_limit: now.limit,
+        })
     }
 
     fn destroy(self) {

@@ -18,12 +18,13 @@ use core::{
 };
 
 /// The attributes of a completion queue that is created.
-#[derive(Clone, Copy, Debug)]
 pub struct CqRequest {
     /// Completions that it must hold, at least.
     pub entries: u32,
     /// The completion vector, below that of [`Config`](super::Config).
     pub vector: u32,
+    /// Its events.
+    pub events: Events<CqEvent>,
 }
 
 /// A completion queue.
@@ -32,11 +33,7 @@ pub struct CqRequest {
 /// [`Self::notify`].
 pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// Creates it. Returns also its entries.
-    fn create(
-        request: CqRequest,
-        events: Events<CqEvent>,
-        caller: Caller<'_, T>,
-    ) -> Result<(Self, u32)>;
+    fn create(request: CqRequest, caller: Caller<'_, T>) -> Result<(Self, u32)>;
 
     /// Makes it go on with at least so many entries, for a process. Returns how many it has. May be
     /// called concurrently for one completion queue.
@@ -212,18 +209,18 @@ impl<T: Driver> Ops<T> {
             if attr.flags != 0 {
                 return Err(EOPNOTSUPP);
             }
-            let request = CqRequest {
-                entries: attr.cqe,
-                vector: attr.comp_vector,
-            };
             let udata = match attrs.is_null() {
                 true => ptr::null_mut(),
                 false => &raw mut (*attrs).__bindgen_anon_1.__bindgen_anon_1.driver_udata,
             };
             let caller = Caller::new((*cq).device, udata)?;
             let events = Events::new(cq)?;
-            let (part, entries) =
-                T::Cq::create(request, events.clone(), caller).inspect_err(|_| events.cut())?;
+            let request = CqRequest {
+                entries: attr.cqe,
+                vector: attr.comp_vector,
+                events: events.clone(),
+            };
+            let (part, entries) = T::Cq::create(request, caller).inspect_err(|_| events.cut())?;
             (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX);
             CoreCq::<T>::put(cq, (events, part));
             Ok(0)

@@ -67,7 +67,10 @@ pub mod unread;
 
 pub use self::{
     ah::Address,
-    bindings::ib_device_attr as DeviceAttributes,
+    bindings::{
+        ib_device_attr as DeviceAttributes,
+        ib_srq_attr as SrqAttributes, //
+    },
     context::Caller,
     cq::{
         Completed,

@@ -39,20 +39,21 @@ pub enum Service {
 }
 
 /// The attributes of a queue pair that is created.
-#[derive(Clone, Copy, Debug)]
-pub struct QpRequest {
+pub struct QpRequest<'a, T: Driver> {
+    /// Its domain.
+    pub pd: &'a T::Pd,
+    /// The completion queue of its sends.
+    pub send_cq: &'a T::Cq,
+    /// That of its receives.
+    pub recv_cq: &'a T::Cq,
+    /// Its receives are on this one, if there is one.
+    pub srq: Option<&'a T::Srq>,
+    /// Its events; they name it in completions.
+    pub events: Events<QpEvent>,
     /// Fixed for the life of the queue pair.
     pub service: Service,
-    /// Sends and receives that may be outstanding.
-    pub max_send_wr: u32,
-    /// Receives that may be outstanding, without an SRQ.
-    pub max_recv_wr: u32,
-    /// SGEs of each send.
-    pub max_send_sge: u32,
-    /// SGEs of each receive.
-    pub max_recv_sge: u32,
-    /// Inline bytes of a send.
-    pub max_inline_data: u32,
+    /// Requests that may be outstanding, their SGEs and inline bytes.
+    pub cap: &'a bindings::ib_qp_cap,
     /// Whether it has no copies of what it sends to groups that it is a member of, of UD.
     pub no_own_copy: bool,
     /// Whether it is the GSI, queue pair 1 of the port, of a kernel ULP.
@@ -138,16 +139,9 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// The driver's part of the answer to a change.
     type Modified: IntoBytes + Immutable;
 
-    /// Creates it, in [`QpState::Reset`]; with an SRQ, it has no receives of its own. `events` names it
-    /// in completions. Returns also its number.
-    fn create(
-        pd: &T::Pd,
-        cqs: [&T::Cq; 2],
-        srq: Option<&T::Srq>,
-        request: QpRequest,
-        events: Events<QpEvent>,
-        caller: Caller<'_, T>,
-    ) -> Result<(Self, u32)>;
+    /// Creates it, in [`QpState::Reset`]; with an SRQ, it has no receives of its own. Returns also its
+    /// number.
+    fn create(request: QpRequest<'_, T>, caller: Caller<'_, T>) -> Result<(Self, u32)>;
 
     /// Changes it. Not called concurrently for one queue pair.
     fn modify(&self, change: QpChange) -> Result<Self::Modified>;
@@ -179,9 +173,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     fn attach(&self, group: Gid) -> Result;
 
     /// The same again, of a member that has been in [`QpState::Reset`] since.
-    fn attach_again(&self, group: Gid) -> Result {
-        self.attach(group)
-    }
+    fn attach_again(&self, group: Gid) -> Result;
 
     /// Ends that; also if the device has ended it.
     fn detach(&self, group: Gid);
@@ -191,47 +183,6 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
 }
 
 type CoreQp<T> = CoreObject<bindings::ib_qp, (Events<QpEvent>, Pin<KBox<Kept>>, <T as Driver>::Qp)>;
-
-/// The attributes of a queue pair that is created, checked.
-///
-/// # Errors
-///
-/// `EOPNOTSUPP`: another service than RC, UC and UD, or flags. `EINVAL`: no CQs.
-fn request(attr: &bindings::ib_qp_init_attr) -> Result<QpRequest> {
-    use bindings::ib_qp_create_flags_IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK as NO_OWN_COPY;
-
-    let service = match attr.qp_type {
-        bindings::ib_qp_type_IB_QPT_RC => Service::Rc,
-        bindings::ib_qp_type_IB_QPT_UC => Service::Uc,
-        bindings::ib_qp_type_IB_QPT_UD | bindings::ib_qp_type_IB_QPT_GSI => Service::Ud,
-        _ => return Err(EOPNOTSUPP),
-    };
-    // CAST: A set of bits.
-    let (flags, no_own_copy) = (attr.create_flags, NO_OWN_COPY as u32);
-    let known = if service == Service::Ud {
-        no_own_copy
-    } else {
-        0
-    };
-    if flags & !known != 0 {
-        return Err(EOPNOTSUPP);
-    }
-    if attr.send_cq.is_null() || attr.recv_cq.is_null() {
-        return Err(EINVAL);
-    }
-    let cap = &attr.cap;
-    Ok(QpRequest {
-        service,
-        max_send_wr: cap.max_send_wr,
-        max_recv_wr: cap.max_recv_wr,
-        max_send_sge: cap.max_send_sge,
-        max_recv_sge: cap.max_recv_sge,
-        max_inline_data: cap.max_inline_data,
-        no_own_copy: flags != 0,
-        is_gsi: attr.qp_type == bindings::ib_qp_type_IB_QPT_GSI,
-        signal_all: attr.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
-    })
-}
 
 impl<T: Driver> Ops<T> {
     pub(super) const QP: bindings::ib_device_ops = bindings::ib_device_ops {
@@ -248,6 +199,58 @@ impl<T: Driver> Ops<T> {
         ..Self::NONE
     };
 
+    /// The request for a queue pair, checked.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: another service than RC, UC and UD, or flags. `EINVAL`: no CQs.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::create_qp`].
+    unsafe fn request<'a>(
+        qp: *mut bindings::ib_qp,
+        attr: &'a bindings::ib_qp_init_attr,
+        events: Events<QpEvent>,
+    ) -> Result<QpRequest<'a, T>> {
+        use bindings::ib_qp_create_flags_IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK as NO_OWN_COPY;
+
+        let service = match attr.qp_type {
+            bindings::ib_qp_type_IB_QPT_RC => Service::Rc,
+            bindings::ib_qp_type_IB_QPT_UC => Service::Uc,
+            bindings::ib_qp_type_IB_QPT_UD | bindings::ib_qp_type_IB_QPT_GSI => Service::Ud,
+            _ => return Err(EOPNOTSUPP),
+        };
+        // CAST: A set of bits.
+        let (flags, no_own_copy) = (attr.create_flags, NO_OWN_COPY as u32);
+        let known = if service == Service::Ud {
+            no_own_copy
+        } else {
+            0
+        };
+        if flags & !known != 0 {
+            return Err(EOPNOTSUPP);
+        }
+        if attr.send_cq.is_null() || attr.recv_cq.is_null() {
+            return Err(EINVAL);
+        }
+        // SAFETY: By the caller's promise, objects of this device that outlive the queue pair.
+        unsafe {
+            Ok(QpRequest {
+                pd: CorePd::<T>::get((*qp).pd),
+                send_cq: &CoreCq::<T>::get(attr.send_cq).1,
+                recv_cq: &CoreCq::<T>::get(attr.recv_cq).1,
+                srq: (!attr.srq.is_null()).then(|| &CoreSrq::<T>::get(attr.srq).1),
+                events,
+                service,
+                cap: &attr.cap,
+                no_own_copy: flags != 0,
+                is_gsi: attr.qp_type == bindings::ib_qp_type_IB_QPT_GSI,
+                signal_all: attr.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
+            })
+        }
+    }
+
     /// # Safety
     ///
     /// Called by the core.
@@ -261,21 +264,19 @@ impl<T: Driver> Ops<T> {
         from_result(|| unsafe {
             let attr = &mut *attr;
             let caller = Caller::new((*qp).device, udata)?;
-            let request = request(attr)?;
-            match caller {
-                Caller::Process(..) if request.is_gsi => return Err(EOPNOTSUPP),
-                Caller::Process(..) => {}
-                // The memory of inline data would be an address of the kernel's.
-                Caller::Ulp(_) => attr.cap.max_inline_data = 0,
+            // The memory of inline data would be an address of the kernel's.
+            if let Caller::Ulp(_) = caller {
+                attr.cap.max_inline_data = 0;
             }
-            let pd = CorePd::<T>::get((*qp).pd);
-            let cqs = [attr.send_cq, attr.recv_cq].map(|cq| &CoreCq::<T>::get(cq).1);
-            let srq = (!attr.srq.is_null()).then(|| &CoreSrq::<T>::get(attr.srq).1);
-            let kept = Kept::new(attr)?;
             let events = Events::new(qp)?;
-            let (part, number) = T::Qp::create(pd, cqs, srq, request, events.clone(), caller)
-                .inspect_err(|_| events.cut())?;
-            (*qp).qp_num = if request.is_gsi { GSI } else { number };
+            let request = Self::request(qp, attr, events.clone())?;
+            let is_gsi = request.is_gsi;
+            if is_gsi && matches!(caller, Caller::Process(..)) {
+                return Err(EOPNOTSUPP);
+            }
+            let kept = Kept::new(attr)?;
+            let (part, number) = T::Qp::create(request, caller).inspect_err(|_| events.cut())?;
+            (*qp).qp_num = if is_gsi { GSI } else { number };
             CoreQp::<T>::put(qp, (events, kept, part));
             Ok(0)
         })

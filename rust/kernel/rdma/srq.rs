@@ -13,16 +13,18 @@ use super::{
     recv::{
         self,
         RecvRequest, //
-    }, //
+    },
+    SrqAttributes, //
 };
 
 /// The attributes of a shared receive queue that is created.
-#[derive(Clone, Copy, Debug)]
-pub struct SrqRequest {
-    /// Receives that may be outstanding.
-    pub max_wr: u32,
-    /// SGEs that each receive may have.
-    pub max_sge: u32,
+pub struct SrqRequest<'a, T: Driver> {
+    /// Its domain.
+    pub pd: &'a T::Pd,
+    /// Receives that may be outstanding, and SGEs that each may have.
+    pub attr: &'a SrqAttributes,
+    /// Its events.
+    pub events: Events<SrqEvent>,
 }
 
 /// What is to change of a shared receive queue: nothing, either or both.
@@ -38,19 +40,14 @@ pub struct SrqChange {
 /// [`Self::post_recv`].
 pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// Creates it. Returns also how many receives it holds.
-    fn create(
-        pd: &T::Pd,
-        request: SrqRequest,
-        events: Events<SrqEvent>,
-        caller: Caller<'_, T>,
-    ) -> Result<(Self, u32)>;
+    fn create(request: SrqRequest<'_, T>, caller: Caller<'_, T>) -> Result<(Self, u32)>;
 
     /// Changes it, all or nothing; that of a kernel ULP without `udata`. May be called concurrently
     /// for one queue.
     fn modify(&self, change: SrqChange, udata: Option<Udata<'_>>) -> Result;
 
-    /// What it is, and the limit; 0 if that has had its event.
-    fn query(&self) -> Result<(SrqRequest, u32)>;
+    /// What it is; the limit is 0 if it has had its event.
+    fn query(&self) -> Result<SrqAttributes>;
 
     /// Destroys it. On return the device no longer accesses its memory, or the driver keeps that.
     fn destroy(self);
@@ -92,15 +89,14 @@ impl<T: Driver> Ops<T> {
             if init.srq_type != bindings::ib_srq_type_IB_SRQT_BASIC {
                 return Err(EOPNOTSUPP);
             }
-            let request = SrqRequest {
-                max_wr: init.attr.max_wr,
-                max_sge: init.attr.max_sge,
-            };
             let caller = Caller::new((*srq).device, udata)?;
             let events = Events::new(srq)?;
-            let pd = CorePd::<T>::get((*srq).pd);
-            let (part, recvs) = T::Srq::create(pd, request, events.clone(), caller)
-                .inspect_err(|_| events.cut())?;
+            let request = SrqRequest {
+                pd: CorePd::<T>::get((*srq).pd),
+                attr: &init.attr,
+                events: events.clone(),
+            };
+            let (part, recvs) = T::Srq::create(request, caller).inspect_err(|_| events.cut())?;
             init.attr.max_wr = recvs;
             CoreSrq::<T>::put(srq, (events, part));
             Ok(0)
@@ -148,10 +144,7 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: Called by the core, with a queue of this driver and a structure to fill.
         from_result(|| unsafe {
-            let (is, limit) = CoreSrq::<T>::get(srq).1.query()?;
-            (*attr).max_wr = is.max_wr;
-            (*attr).max_sge = is.max_sge;
-            (*attr).srq_limit = limit;
+            *attr = CoreSrq::<T>::get(srq).1.query()?;
             Ok(0)
         })
     }
