@@ -69,6 +69,7 @@ pub use self::{
     ah::Address,
     bindings::{
         ib_device_attr as DeviceAttributes,
+        ib_sge as CoreSge,
         ib_srq_attr as SrqAttributes, //
     },
     context::Caller,
@@ -111,10 +112,7 @@ pub use self::{
         SendRequest,
         Service, //
     },
-    recv::{
-        Piece,
-        RecvRequest, //
-    },
+    recv::RecvRequest,
     srq::{
         SrqChange,
         SrqRequest, //

@@ -4,52 +4,28 @@
 
 use super::prelude::*;
 
-/// A piece of memory of a work request.
-#[derive(Clone, Copy, Debug)]
-pub struct Piece {
-    /// Its DMA address, or that in the region of the key.
-    pub addr: u64,
-    /// Its length in bytes.
-    pub bytes: u32,
-    /// The key of the region that has it.
-    pub lkey: u32,
-}
-
-/// The pieces of a work request.
-#[derive(Clone, Copy)]
-pub struct Pieces<'a>(&'a [bindings::ib_sge]);
-
-impl<'a> Pieces<'a> {
-    /// # Safety
-    ///
-    /// `list` has `count` pieces for `'a`.
-    pub(super) unsafe fn new(list: *const bindings::ib_sge, count: c_int) -> Result<Self> {
-        let count = usize::try_from(count).map_err(|_| EINVAL)?;
-        if count == 0 {
-            return Ok(Self(&[]));
-        }
-        if list.is_null() {
-            return Err(EINVAL);
-        }
-        // SAFETY: By the caller's promise.
-        Ok(Self(unsafe { core::slice::from_raw_parts(list, count) }))
+/// The SGEs of a work request.
+///
+/// # Errors
+///
+/// `EINVAL`: no number of SGEs, or no list of them.
+///
+/// # Safety
+///
+/// `list` has `count` SGEs for `'a`.
+pub(super) unsafe fn sges<'a>(
+    list: *const bindings::ib_sge,
+    count: c_int,
+) -> Result<&'a [bindings::ib_sge]> {
+    let count = usize::try_from(count).map_err(|_| EINVAL)?;
+    if count == 0 {
+        return Ok(&[]);
     }
-
-    /// The number of SGEs.
-    #[inline]
-    pub fn count(&self) -> usize {
-        self.0.len()
+    if list.is_null() {
+        return Err(EINVAL);
     }
-
-    /// The SGEs in their order.
-    #[inline]
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = Piece> + 'a {
-        self.0.iter().map(|sge| Piece {
-            addr: sge.addr,
-            bytes: sge.length,
-            lkey: sge.lkey,
-        })
-    }
+    // SAFETY: By the caller's promise.
+    Ok(unsafe { core::slice::from_raw_parts(list, count) })
 }
 
 /// A request of a receive queue, or of an SRQ.
@@ -58,7 +34,7 @@ pub struct RecvRequest<'a> {
     /// The ULP's own: `wr_id`.
     pub id: u64,
     /// The local memory, in the order of the message.
-    pub pieces: Pieces<'a>,
+    pub sges: &'a [bindings::ib_sge],
 }
 
 /// The receives of a list.
@@ -79,13 +55,13 @@ impl<'a> Iterator for Receives<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let wr = self.next?;
         self.last = wr;
-        // SAFETY: By the type invariant, the next one and the list of pieces are valid.
+        // SAFETY: By the type invariant, the next one and the list of SGEs are valid.
         Some(unsafe {
             // INVARIANT: The rest of the same list.
             self.next = wr.next.as_ref();
-            Pieces::new(wr.sg_list, wr.num_sge).map(|pieces| RecvRequest {
+            sges(wr.sg_list, wr.num_sge).map(|sges| RecvRequest {
                 id: wr.__bindgen_anon_1.wr_id,
-                pieces,
+                sges,
             })
         })
     }

@@ -13,9 +13,9 @@ use crate::{
     },
     kernel::rdma::{
         Completed,
+        CoreSge,
         Events,
         Operation,
-        Piece,
         QpEvent,
         RecvRequest,
         WorkCompletion, //
@@ -131,7 +131,7 @@ pub(super) struct Recv {
 impl Recv {
     /// As it is requested.
     pub(super) fn new(request: &RecvRequest<'_>) -> Self {
-        let bytes = request.pieces.iter().map(|piece| u64::from(piece.bytes));
+        let bytes = request.sges.iter().map(|sge| u64::from(sge.length));
         Self {
             id: request.id,
             bytes: bytes.fold(0, u64::saturating_add),
@@ -140,11 +140,11 @@ impl Recv {
 }
 
 /// A piece, as the device has it.
-pub(super) fn sge(piece: Piece) -> Sge {
+pub(super) fn sge(sge: &CoreSge) -> Sge {
     Sge {
-        addr: piece.addr,
-        bytes: piece.bytes,
-        lkey: piece.lkey,
+        addr: sge.addr,
+        bytes: sge.length,
+        lkey: sge.lkey,
     }
 }
 

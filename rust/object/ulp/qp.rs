@@ -256,7 +256,7 @@ impl UlpQp {
 
     /// Writes a send into its ring.
     fn put_send(&self, inner: &mut QpInner, request: &SendRequest<'_, Verbs>) -> Result {
-        let (sges, has_address) = (request.pieces.count(), request.to.is_some());
+        let (sges, has_address) = (request.sges.len(), request.to.is_some());
         if !inner.state.is_ready || !self.shape.admits(request.operation, sges, has_address) {
             return Err(EINVAL);
         }
@@ -270,7 +270,7 @@ impl UlpQp {
                 let mut post = |buffer| {
                     let (words, used) = head(request, buffer)?;
                     let head = words.get(..used).ok_or(EINVAL)?;
-                    let posted = pair.post_send(head, request.pieces.iter().map(sge), signal, id);
+                    let posted = pair.post_send(head, request.sges.iter().map(sge), signal, id);
                     posted.map_err(refused)
                 };
                 let past = match &request.registration {
@@ -290,7 +290,7 @@ impl UlpQp {
 
     /// Writes a receive into its ring.
     fn put_recv(&self, inner: &mut QpInner, asked: &RecvRequest<'_>) -> Result {
-        if !inner.state.takes_recvs || asked.pieces.count() > self.shape.max_recv_sge as usize {
+        if !inner.state.takes_recvs || asked.sges.len() > self.shape.max_recv_sge as usize {
             return Err(EINVAL);
         }
         if inner.state.recvs.is_full() {
@@ -299,7 +299,7 @@ impl UlpQp {
         let request = Request::receive(Recv::new(asked), self.shape.datagrams);
         let past = match inner.live() {
             Some((pair, ..)) => {
-                let posted = pair.post_recv(0, asked.pieces.iter().map(sge), request.id);
+                let posted = pair.post_recv(0, asked.sges.iter().map(sge), request.id);
                 posted.map_err(refused)?
             }
             None => Index::ZERO,

@@ -104,7 +104,7 @@ impl UlpSrq {
         inner: &mut Inner<SrqProducer<Ring>, Recvs>,
         request: &RecvRequest<'_>,
     ) -> Result {
-        if request.pieces.count() > self.max_sge as usize {
+        if request.sges.len() > self.max_sge as usize {
             return Err(EINVAL);
         }
         let Some((ring, _, recvs)) = inner.live() else {
@@ -115,7 +115,7 @@ impl UlpSrq {
             ring,
             (self.number, self.stride),
             place.into(),
-            request.pieces.iter().map(sge),
+            request.sges.iter().map(sge),
             request.id,
         );
         recvs.push(posted.map_err(refused)?, Recv::new(request));

@@ -11,10 +11,7 @@ use super::{
         cq::Operation,
         mr::CoreMr,
         prelude::*,
-        recv::{
-            self,
-            Pieces, //
-        }, //
+        recv, //
     },
     CoreQp,
     Operations, //
@@ -71,7 +68,7 @@ pub struct SendRequest<'a, T: Driver> {
     /// Where a datagram goes; `None` of RC and UC.
     pub to: Option<Destination>,
     /// The local memory, in the order of the message.
-    pub pieces: Pieces<'a>,
+    pub sges: &'a [bindings::ib_sge],
 }
 
 /// # Safety
@@ -172,7 +169,7 @@ unsafe fn send_request<'a, T: Driver>(
             remote,
             operands,
             to,
-            pieces: Pieces::new(wr.sg_list, wr.num_sge)?,
+            sges: recv::sges(wr.sg_list, wr.num_sge)?,
         })
     }
 }
