@@ -15,7 +15,7 @@ use kernel::{
     rbtree::{
         RBTree,
         RBTreeNodeReservation, //
-    },
+    }, //
 };
 
 /// The memory of an object that has some.
@@ -33,25 +33,13 @@ pub(super) enum ObjectMemory {
 }
 
 impl ObjectMemory {
-    fn buffers(&self) -> (&UserBuffer, Option<&UserBuffer>) {
-        match self {
+    fn buffers(&mut self) -> impl Iterator<Item = &mut UserBuffer> {
+        let (first, second) = match self {
             Self::Queue(ring) => (ring, None),
-            Self::Qp(sq, rq) => (sq, rq.as_ref()),
+            Self::Qp(sq, rq) => (sq, rq.as_mut()),
             Self::Mr { memory, .. } => (memory, None),
-        }
-    }
-
-    fn unmap(&mut self) {
-        match self {
-            Self::Queue(ring) => ring.unmap_now(),
-            Self::Qp(sq, rq) => {
-                sq.unmap_now();
-                if let Some(rq) = rq {
-                    rq.unmap_now();
-                }
-            }
-            Self::Mr { memory, .. } => memory.unmap_now(),
-        }
+        };
+        Iterator::chain(core::iter::once(first), second)
     }
 }
 
@@ -133,18 +121,15 @@ impl Objects {
     /// The device is quiet: takes all memory from it.
     pub(super) fn unmap(&mut self) {
         for object in self.tree.values_mut() {
-            object.unmap();
+            object.buffers().for_each(UserBuffer::unmap_now);
             cond_resched();
         }
         self.unmapped = true;
     }
 
     /// Pages that are pinned.
-    pub(super) fn pages(&self) -> usize {
-        let each = self.tree.values().map(|object| {
-            let (first, second) = object.buffers();
-            first.pages() + second.map_or(0, UserBuffer::pages)
-        });
-        each.sum()
+    pub(super) fn pages(&mut self) -> usize {
+        let buffers = self.tree.values_mut().flat_map(ObjectMemory::buffers);
+        buffers.map(|buffer| buffer.pages()).sum()
     }
 }
