@@ -248,10 +248,11 @@ impl Process {
         f: impl FnOnce(&Pass<'_>) -> Result<R>,
     ) -> Result<R> {
         let pass = self.enter()?;
-        let charge = self.page.quotas.charge(&pass, self.page(), kind)?;
-        let made = f(&pass)?;
-        charge.commit();
-        Ok(made)
+        let (quotas, page) = (&self.page.quotas, self.page());
+        quotas.charge(&pass, page, kind)?;
+        // The device has not created it. Or it has, and the driver has no EQ for it any more: then the
+        // epoch ends, and all counts.
+        f(&pass).inspect_err(|_| quotas.refund(page, kind))
     }
 
     /// Creates an object with memory, in the steps that no process can delay: enters the device, charges

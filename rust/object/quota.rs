@@ -40,28 +40,6 @@ const ASKED: u32 = 8;
 /// Address handles of all contexts: 190 bytes of the core each.
 const HANDLES: u32 = 1 << 15;
 
-/// The charge of an object that is being created. The drop gives it back: the device has not created the
-/// object. Or it has, and the driver has no EQ for it any more: then the epoch ends, and all counts.
-pub(super) struct Charge<'a> {
-    quotas: &'a Quotas,
-    page: u16,
-    kind: Kind,
-}
-
-impl Charge<'_> {
-    /// The object exists: it counts until [`Quotas::discharge`].
-    pub(super) fn commit(self) {
-        core::mem::forget(self);
-    }
-}
-
-impl Drop for Charge<'_> {
-    fn drop(&mut self) {
-        let mut shares = self.quotas.shares();
-        shares.change(self.page, |account, sums| account.give(self.kind, sums));
-    }
-}
-
 /// Doorbell pages and objects that are left, shared by all files of a device.
 #[pin_data]
 pub(super) struct Quotas {
@@ -152,20 +130,15 @@ impl Quotas {
     /// `EDQUOT` if the context or its user has used up its share, `ENOSPC` if the rest is reserved
     /// for privileged tasks; `EINTR` if the caller was killed; `EIO` or `ENODEV` if the device is
     /// being shut down; those of the command.
-    pub(super) fn charge(&self, pass: &Pass<'_>, page: u16, kind: Kind) -> Result<Charge<'_>> {
+    pub(super) fn charge(&self, pass: &Pass<'_>, page: u16, kind: Kind) -> Result {
         let take = || {
             let mut shares = self.shares();
             let limit = *self.most.of(kind);
             let taken = shares.change(page, |account, sums| account.take(kind, limit, sums));
             taken.ok_or(EIO)
         };
-        let charge = || Charge {
-            quotas: self,
-            page,
-            kind,
-        };
         let Err(mut scope) = take()? else {
-            return Ok(charge());
+            return Ok(());
         };
         let mut first = None;
         for _ in 0..ASKED {
@@ -181,12 +154,18 @@ impl Quotas {
             drop(self.device.enter(self.device.epoch())?);
             self.settle(pass, asked)?;
             match take()? {
-                Ok(()) => return Ok(charge()),
+                Ok(()) => return Ok(()),
                 Err(wider) if wider > scope => (scope, first) = (wider, None),
                 Err(_) => {}
             }
         }
         Err(refusal(scope))
+    }
+
+    /// Gives the charge of an object back that was not created. Sleeps.
+    pub(super) fn refund(&self, page: u16, kind: Kind) {
+        self.shares()
+            .change(page, |account, sums| account.give(kind, sums));
     }
 
     /// An object of the context of `page`, which still has that page, was destroyed. Sleeps.
