@@ -388,28 +388,21 @@ impl Loopback {
     /// Destroys all objects of a run.
     fn end(&self, pass: &Pass<'_>, run: Run) {
         let device = &*self.device;
-        let mut clean = true;
+        let (admin, mut clean) = (&device.admin, true);
         for (vector, number) in run.groups {
             if let Some(cq) = device.take_polled_cq(vector, number) {
                 clean &= device.end_polled_cq(pass, vector, cq).is_ok();
             }
         }
         for region in run.regions {
-            if !clean
-                || device
-                    .admin
-                    .execute(pass, command::Destroy::<command::Mr>::new(region.key))
-                    .is_err()
-            {
-                clean = false;
-                device.admin.leak(region);
+            clean = clean && admin.destroy::<command::Mr>(pass, region.key).is_ok();
+            if !clean {
+                admin.leak(region);
             }
         }
         if clean {
             // The PD is empty: if this fails, no host memory is lost.
-            let _: Result = device
-                .admin
-                .execute(pass, command::Destroy::<command::Pd>::new(run.pd));
+            let _: Result = admin.destroy::<command::Pd>(pass, run.pd);
         }
     }
 }

@@ -15,8 +15,7 @@ use crate::{
     hw::{
         command::{
             self,
-            Object,
-            Query, //
+            Object, //
         },
         eq::Live, //
     },
@@ -97,7 +96,7 @@ fn with<O: Object>(
     tell: impl FnOnce(O::Context) -> fmt::Result,
 ) -> fmt::Result {
     let pass = device.enter(device.epoch());
-    let query = |pass| device.admin.execute(&pass, Query::<O>::new(number));
+    let query = |pass| device.admin.query::<O>(&pass, number);
     pass.and_then(query).map_or(Ok(()), tell)
 }
 

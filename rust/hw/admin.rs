@@ -29,7 +29,10 @@ use super::{
     command::{
         errno,
         Command,
+        Destroy,
+        Object,
         Payload,
+        Query,
         Results,
         CONTEXT_WORDS, //
     },
@@ -48,7 +51,8 @@ use crate::{
         status::{
             AdminError,
             Status, //
-        }, //
+        },
+        Number, //
     },
     kernel::{
         dma::Coherent,
@@ -59,6 +63,7 @@ use crate::{
     policy::lifecycle::Failure,
     queue::index::Index, //
 };
+use core::marker::PhantomData;
 use kernel::{
     new_condvar,
     new_mutex,
@@ -308,6 +313,16 @@ impl Admin {
                 Err(self.function.supervisor.error())
             }
         }
+    }
+
+    /// [`Self::execute`] of the query of an object.
+    pub(crate) fn query<O: Object>(&self, pass: &Pass<'_>, number: Number) -> Result<O::Context> {
+        self.execute(pass, Query::<O>(number, PhantomData))
+    }
+
+    /// [`Self::execute`] of the destroy of an object.
+    pub(crate) fn destroy<O: Object>(&self, pass: &Pass<'_>, number: Number) -> Result<O::Ended> {
+        self.execute(pass, Destroy::<O>(number, PhantomData))
     }
 
     fn attempt<C: Command>(&self, pass: &Pass<'_>, command: C) -> Result<C::Reply, Refusal> {

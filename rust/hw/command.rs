@@ -242,25 +242,8 @@ impl<O: Object> Command for Modify<O> {
     }
 }
 
-/// A command that names an object and nothing else.
-macro_rules! by_number {
-    ($($(#[$doc:meta])* $name:ident;)*) => { $(
-        $(#[$doc])*
-        pub(crate) struct $name<O: Object>(Number, PhantomData<O>);
-        impl<O: Object> $name<O> {
-            /// The command for the object of this number.
-            pub(crate) fn new(number: Number) -> Self {
-                Self(number, PhantomData)
-            }
-        }
-    )* };
-}
-by_number! {
-    /// Queries an object. The reply is its context.
-    Query;
-    /// Destroys an object. A refusal makes the device fatal.
-    Destroy;
-}
+/// Queries an object. The reply is its context.
+pub(super) struct Query<O: Object>(pub(super) Number, pub(super) PhantomData<O>);
 
 impl<O: Object> Command for Query<O> {
     const OPCODE: u8 = opcode(O::KIND, verb::QUERY);
@@ -275,6 +258,9 @@ impl<O: Object> Command for Query<O> {
         context
     }
 }
+
+/// Destroys an object. A refusal makes the device fatal.
+pub(super) struct Destroy<O: Object>(pub(super) Number, pub(super) PhantomData<O>);
 
 impl<O: Object> Command for Destroy<O> {
     const OPCODE: u8 = opcode(O::KIND, verb::DESTROY);

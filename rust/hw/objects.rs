@@ -11,7 +11,6 @@ use super::{
         Command,
         Cq,
         Create,
-        Destroy,
         Object,
         Qp,
         Srq, //
@@ -298,7 +297,7 @@ impl Hardware {
 
     fn try_end_polled_cq(&self, pass: &Pass<'_>, vector: u32, cq: &mut PolledCq) -> Result {
         while let Some(number) = cq.queues.pairs().last().map(|pair| pair.number) {
-            let ended = self.admin.execute(pass, Destroy::<Qp>::new(number))?;
+            let ended = self.admin.destroy::<Qp>(pass, number)?;
             cq.remove_last(match ended.send_cq.reaches(ended.recv_cq) {
                 true => ended.send_cq,
                 false => ended.recv_cq,
@@ -332,7 +331,7 @@ impl Hardware {
         pass: &Pass<'_>,
         number: Number,
     ) -> Result<O::Ended> {
-        self.admin.execute(pass, Destroy::<O>::new(number))
+        self.admin.destroy::<O>(pass, number)
     }
 
     /// Creates a CQ in `memory`, which is returned, and inserts it into the table of its EQ, whose

@@ -20,7 +20,6 @@ use crate::{
         admin::Admin,
         command::{
             Create,
-            Destroy,
             Modify,
             Mr,
             Qp, //
@@ -125,10 +124,7 @@ impl Pair {
     /// Destroys it; nothing was posted to it. If that fails the device is fatal, and the memory
     /// stays until a reset. Sleeps.
     pub(super) fn destroy(self, admin: &Admin, pass: &Pass<'_>) {
-        if admin
-            .execute(pass, Destroy::<Qp>::new(self.number))
-            .is_err()
-        {
+        if admin.destroy::<Qp>(pass, self.number).is_err() {
             admin.leak(self.rings);
         }
     }

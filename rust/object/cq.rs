@@ -238,8 +238,7 @@ impl cq::Operations<Verbs> for Cq {
         if self.owner.process().is_err() {
             return Ok(());
         }
-        let query = command::Query::<command::Cq>::new(self.number);
-        let now = self.owner.execute(query)?;
+        let now = self.owner.query::<command::Cq>(self.number)?;
         details.number(c"number", self.number.raw())?;
         details.number(c"producer", now.producer)?;
         details.number(c"consumer", now.consumer)?;

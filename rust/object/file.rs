@@ -19,7 +19,8 @@ use crate::{
     },
     hw::command::{
         self,
-        Command, //
+        Command,
+        Object, //
     },
     kernel::{
         gate::Pass,
@@ -118,6 +119,15 @@ impl<P, U> Owner<P, U> {
     pub(super) fn execute<C: Command>(&self, command: C) -> Result<C::Reply> {
         let pass = self.enter()?;
         self.device().admin.execute(&pass, command)
+    }
+
+    /// Queries an object of it. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::execute`].
+    pub(super) fn query<O: Object>(&self, number: Number) -> Result<O::Context> {
+        self.device().admin.query::<O>(&self.enter()?, number)
     }
 
     /// What the file of a process has of it.
@@ -394,10 +404,8 @@ impl Process {
     ///
     /// `EBUSY`: windows are bound to it. Those of [`Self::attempt`].
     pub(super) fn destroy_region(&self, number: Number) -> Result {
-        self.attempt(Kind::Mr, |pass| {
-            let destroy = command::Destroy::<command::Mr>::new(number);
-            self.device.admin.execute(pass, destroy)
-        })
+        let admin = &self.device.admin;
+        self.attempt(Kind::Mr, |pass| admin.destroy::<command::Mr>(pass, number))
     }
 
     /// Destroys the regions of a domain that are abandoned: all that are left, when the domain is about

@@ -242,6 +242,7 @@ impl mr::Operations<Verbs> for Mr {
 
     // `EBUSY`: windows are bound to it.
     fn deregister(self) -> Result<(), (Self, Error)> {
+        let admin = &self.owner.device().admin;
         match &self.owner {
             Owner::Process(process, place) => {
                 let ended = process.destroy_region(self.number);
@@ -251,13 +252,11 @@ impl mr::Operations<Verbs> for Mr {
                 process.ended(Some(*place), ended);
             }
             Owner::Ulp(registered, None) => ulp::end(registered, |pass| {
-                let destroy = command::Destroy::<command::Mr>::new(self.number);
-                registered.device.admin.execute(pass, destroy)
+                admin.destroy::<command::Mr>(pass, self.number)
             }),
             Owner::Ulp(registered, Some(frmr)) => {
                 ulp::end(registered, |pass| {
-                    let destroy = command::Destroy::<command::Frmr>::new(self.number);
-                    registered.device.admin.execute(pass, destroy)
+                    admin.destroy::<command::Frmr>(pass, self.number)
                 });
                 ulp::leave(&registered.device, &**frmr);
             }
@@ -269,8 +268,7 @@ impl mr::Operations<Verbs> for Mr {
         if self.owner.process().is_err() {
             return Ok(());
         }
-        let query = command::Query::<command::Mr>::new(self.number);
-        let now = self.owner.execute(query)?;
+        let now = self.owner.query::<command::Mr>(self.number)?;
         request::buffer(details, &now.buffer)
     }
 }

@@ -65,9 +65,9 @@ impl mw::Operations<Verbs> for Mw {
     }
 
     fn dealloc(self) {
+        let admin = &self.process.device.admin;
         self.process.end(Kind::Mw, None, |pass| {
-            let destroy = command::Destroy::<command::Mw>::new(self.number);
-            self.process.device.admin.execute(pass, destroy)
+            admin.destroy::<command::Mw>(pass, self.number)
         });
     }
 }

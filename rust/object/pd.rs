@@ -51,10 +51,8 @@ impl pd::Operations<Verbs> for Pd {
     }
 
     fn dealloc(self) {
-        let destroy = |pass: &Pass<'_>| {
-            let destroy = command::Destroy::<command::Pd>::new(self.number);
-            self.owner.device().admin.execute(pass, destroy)
-        };
+        let admin = &self.owner.device().admin;
+        let destroy = |pass: &Pass<'_>| admin.destroy::<command::Pd>(pass, self.number);
         match &self.owner {
             Owner::Process(process, ()) => {
                 process.end_abandoned(self.number);

@@ -503,8 +503,8 @@ impl qp::Operations<Verbs> for Qp {
     }
 
     fn query(&self) -> Result<(QpState, bool)> {
-        let query = command::Query::<command::Qp>::new(self.number);
-        match (self.owner.execute(query), &self.owner) {
+        let now = self.owner.query::<command::Qp>(self.number);
+        match (now, &self.owner) {
             (Ok(now), _) => Ok(state(&now)),
             // It is flushed.
             (Err(_), Owner::Ulp(registered, _)) if registered.enter().is_err() => {
@@ -578,8 +578,7 @@ impl qp::Operations<Verbs> for Qp {
         if self.owner.process().is_err() {
             return Ok(());
         }
-        let query = command::Query::<command::Qp>::new(self.number);
-        let now = self.owner.execute(query)?;
+        let now = self.owner.query::<command::Qp>(self.number)?;
         details.number(c"number", self.number.raw())?;
         details.number(c"sq_producer", now.sq_producer)?;
         details.number(c"sq_consumer", now.sq_consumer)?;

@@ -233,8 +233,7 @@ impl srq::Operations<Verbs> for Srq {
     }
 
     fn query(&self) -> Result<SrqAttributes> {
-        let query = command::Query::<command::Srq>::new(self.number);
-        let now = self.owner.execute(query)?;
+        let now = self.owner.query::<command::Srq>(self.number)?;
         Ok(SrqAttributes {
             max_wr: self.max_wr.load(Relaxed),
             max_sge: self.max_sge,
