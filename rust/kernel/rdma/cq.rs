@@ -63,23 +63,24 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
 
 pub(super) type CoreCq<T> = CoreObject<bindings::ib_cq, (Events<CqEvent>, <T as Driver>::Cq)>;
 
-/// The operation of a send request.
+/// The operation of a send request, with the code of its completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum Operation {
     /// Fills a receive of the peer.
-    Send,
+    Send = bindings::ib_wc_opcode_IB_WC_SEND,
     /// Writes the peer's memory.
-    Write,
+    Write = bindings::ib_wc_opcode_IB_WC_RDMA_WRITE,
     /// Reads the peer's memory.
-    Read,
+    Read = bindings::ib_wc_opcode_IB_WC_RDMA_READ,
     /// Compares and swaps 8 bytes of it.
-    CompareSwap,
+    CompareSwap = bindings::ib_wc_opcode_IB_WC_COMP_SWAP,
     /// Adds to 8 bytes of it.
-    FetchAdd,
+    FetchAdd = bindings::ib_wc_opcode_IB_WC_FETCH_ADD,
     /// Gives a fast registration memory region its memory.
-    Register,
+    Register = bindings::ib_wc_opcode_IB_WC_REG_MR,
     /// Ends the registration of one.
-    Invalidate,
+    Invalidate = bindings::ib_wc_opcode_IB_WC_LOCAL_INV,
 }
 
 /// The request that a completion is of.
@@ -157,13 +158,8 @@ impl WorkCompletion<'_> {
         *wc = bindings::ib_wc {
             status: self.status.into(),
             opcode: match self.what {
-                Completed::Sent(Operation::Send) => bindings::ib_wc_opcode_IB_WC_SEND,
-                Completed::Sent(Operation::Write) => bindings::ib_wc_opcode_IB_WC_RDMA_WRITE,
-                Completed::Sent(Operation::Read) => bindings::ib_wc_opcode_IB_WC_RDMA_READ,
-                Completed::Sent(Operation::CompareSwap) => bindings::ib_wc_opcode_IB_WC_COMP_SWAP,
-                Completed::Sent(Operation::FetchAdd) => bindings::ib_wc_opcode_IB_WC_FETCH_ADD,
-                Completed::Sent(Operation::Register) => bindings::ib_wc_opcode_IB_WC_REG_MR,
-                Completed::Sent(Operation::Invalidate) => bindings::ib_wc_opcode_IB_WC_LOCAL_INV,
+                // CAST: The discriminant.
+                Completed::Sent(operation) => operation as u32,
                 Completed::Received => bindings::ib_wc_opcode_IB_WC_RECV,
                 Completed::Written => bindings::ib_wc_opcode_IB_WC_RECV_RDMA_WITH_IMM,
             },
