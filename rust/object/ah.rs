@@ -20,8 +20,8 @@ use crate::{
     hw::command::SetGid,
     kernel::rdma::{
         ah,
-        Address,
         Gid,
+        UdAddress,
         Udata, //
     },
     life::device::Device,
@@ -41,10 +41,15 @@ pub(super) fn guid(device: &Device) -> u64 {
 pub(crate) struct Ah(Arc<Process>);
 
 impl ah::Operations<Verbs> for Ah {
-    fn create(process: &Arc<Process>, address: Address, udata: Udata<'_>) -> Result<Self> {
+    fn create(process: &Arc<Process>, address: UdAddress, udata: Udata<'_>) -> Result<Self> {
         let reply = udata.without_request()?;
         process.charged(Kind::Ah, |_pass| Ok(()))?;
-        let answer = resolve(&process.device, address);
+        let answer = qpair_uresp_create_ah {
+            gid: address.gid.0,
+            source: address.source.into(),
+            mac: address.mac,
+            reserved: 0,
+        };
         answered(
             Self(process.clone()),
             reply.write(&answer),
@@ -90,20 +95,4 @@ pub(super) fn set_gid(registered: &Registered, index: u16, gid: Gid) -> Result {
         .device
         .admin
         .execute(&pass, SetGid { index, gid })
-}
-
-/// The address of a port, for work requests. That of a port which this one cannot reach is no
-/// GID, so that messages to it are dropped.
-fn resolve(device: &Device, address: Address) -> qpair_uresp_create_ah {
-    let (Gid(gid), source, mac) = match address {
-        Address::Global(gid, source, mac) => (gid, source, mac),
-        Address::Own => (Gid::of_port(guid(device)), 0, [0; 6]),
-        Address::Foreign => (Gid([0; 16]), 0, [0; 6]),
-    };
-    qpair_uresp_create_ah {
-        gid,
-        source: source.into(),
-        mac,
-        reserved: 0,
-    }
 }

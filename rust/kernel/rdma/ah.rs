@@ -14,23 +14,12 @@ use super::{
     prelude::*, //
 };
 
-/// Where the address handle of a process leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Address {
-    /// The port with this GID; sent from the GID with this index; the network device that leads
-    /// there, 0 on a port of InfiniBand.
-    Global(Gid, u8, [u8; 6]),
-    /// The port of the device itself, by its LID.
-    Own,
-    /// Another port, by its LID.
-    Foreign,
-}
-
-/// Where the datagrams of a kernel ULP's address handle go.
+/// Where the datagrams of an address handle go.
 #[derive(Clone, Copy, Debug)]
 pub struct UdAddress {
-    /// GID of the destination's port, in words of memory.
-    pub gid: [u64; 2],
+    /// GID of the destination's port; 0 for one that this port cannot reach, so that messages to it are
+    /// dropped.
+    pub gid: Gid,
     /// The index of the GID that they are sent from.
     pub source: u16,
     /// Hop limit of their header.
@@ -41,6 +30,38 @@ pub struct UdAddress {
     pub flow_label: u32,
     /// Address of the network device that leads there; 0 on a port of InfiniBand.
     pub mac: [u8; 6],
+}
+
+impl UdAddress {
+    /// # Safety
+    ///
+    /// `attr` are the attributes of a handle of `dev`, which is registered.
+    unsafe fn new(dev: *mut bindings::ib_device, attr: &bindings::rdma_ah_attr) -> Self {
+        // SAFETY: By the caller's promise. The union has the fields of InfiniBand on a port of that; on
+        // one of RoCE there is a GRH, and the LID is plain bytes.
+        let (own, lid) = unsafe { ((*dev).node_guid, attr.__bindgen_anon_1.ib.dlid) };
+        let (gid, source) = match gid(attr) {
+            Some(gid) => (gid, attr.grh.sgid_index),
+            None if lid == LID => (Gid::of_port(u64::from_be(own)), 0),
+            None => (Gid([0; 16]), 0),
+        };
+        Self {
+            gid,
+            source: source.into(),
+            hop_limit: attr.grh.hop_limit,
+            traffic_class: attr.grh.traffic_class,
+            flow_label: attr.grh.flow_label,
+            mac: mac(attr),
+        }
+    }
+}
+
+/// The GID of the destination, if there is one.
+pub(super) fn gid(attr: &bindings::rdma_ah_attr) -> Option<Gid> {
+    let has_grh = u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH != 0;
+    // SAFETY: Plain bytes.
+    let raw = unsafe { attr.grh.dgid.raw };
+    has_grh.then_some(Gid(raw))
 }
 
 /// The network device that leads to a destination; 0 on a port of InfiniBand. The core has resolved
@@ -58,7 +79,7 @@ pub(super) fn mac(attr: &bindings::rdma_ah_attr) -> [u8; 6] {
 /// An address handle of a process.
 pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// Creates the handle. The answer to the process has what its work requests need.
-    fn create(context: &T::Context, address: Address, udata: Udata<'_>) -> Result<Self>;
+    fn create(context: &T::Context, address: UdAddress, udata: Udata<'_>) -> Result<Self>;
 
     /// Destroys the handle. Work requests have the address itself.
     fn destroy(self);
@@ -99,18 +120,9 @@ impl<T: Driver> Ops<T> {
         init: *mut bindings::rdma_ah_init_attr,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: Called by the core, with a handle of this driver's size and its attributes, whose
-        // union has the fields of InfiniBand on a port of that. That of RoCE has a GRH.
+        // SAFETY: Called by the core, with a handle of this driver's size and its attributes.
         from_result(|| unsafe {
-            let attr = &*(*init).ah_attr;
-            let address = if u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH != 0 {
-                let gid = Gid(attr.grh.dgid.raw);
-                Address::Global(gid, attr.grh.sgid_index, mac(attr))
-            } else if attr.__bindgen_anon_1.ib.dlid == LID {
-                Address::Own
-            } else {
-                Address::Foreign
-            };
+            let address = UdAddress::new((*ah).device, &*(*init).ah_attr);
             let (context, udata) = Caller::<T>::new((*ah).device, udata)?.process()?;
             let part = T::Ah::create(context, address, udata)?;
             CoreAh::<T>::put(ah, AhPart::Process(part));
@@ -129,20 +141,10 @@ impl<T: Driver> Ops<T> {
         // SAFETY: A handle of this driver's size, and its attributes.
         from_result(|| unsafe {
             let attr = &*(*init).ah_attr;
-            if u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH == 0 {
+            if gid(attr).is_none() {
                 return Err(EINVAL);
             }
-            let raw: [u8; 16] = attr.grh.dgid.raw;
-            let both = u128::from_le_bytes(raw);
-            let address = UdAddress {
-                // CAST: Its halves.
-                gid: [both as u64, (both >> 64) as u64],
-                source: attr.grh.sgid_index.into(),
-                hop_limit: attr.grh.hop_limit,
-                traffic_class: attr.grh.traffic_class,
-                flow_label: attr.grh.flow_label,
-                mac: mac(attr),
-            };
+            let address = UdAddress::new((*ah).device, attr);
             CoreAh::<T>::put(ah, AhPart::Ulp(address));
             Ok(0)
         })

@@ -66,7 +66,7 @@ mod udata;
 pub mod unread;
 
 pub use self::{
-    ah::Address,
+    ah::UdAddress,
     bindings::{
         ib_device_attr as DeviceAttributes,
         ib_sge as CoreSge,

@@ -3,14 +3,15 @@
 //! The queue pairs of kernel ULPs: what is posted in them, and the work requests as the device has
 //! them.
 
-use super::super::{
-    file::{
-        Registered,
-        Verbs, //
-    },
-    request::rights, //
-};
 use super::{
+    super::{
+        ah::words,
+        file::{
+            Registered,
+            Verbs, //
+        },
+        request::rights, //
+    },
     cq::{
         Completes,
         UlpCq, //
@@ -498,7 +499,7 @@ fn head(request: &SendRequest<'_, Verbs>, buffer: BufferList) -> Result<([u64; W
         };
         widened(head.encode())
     } else if let Some(to) = request.to {
-        let [gid, gid_high] = to.address.gid;
+        let (gid, gid_high) = words(to.address.gid);
         let (mac_low, mac_high) = mac_parts(to.address.mac);
         let mut head = UdWqe {
             opcode,

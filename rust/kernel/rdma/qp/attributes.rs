@@ -62,14 +62,6 @@ unsafe impl Plain for bindings::ib_qp_attr {}
 // SAFETY: As above.
 unsafe impl Plain for bindings::rdma_ah_attr {}
 
-/// The GID of the destination, if there is one.
-fn gid(attr: &bindings::rdma_ah_attr) -> Option<Gid> {
-    let has_grh = u32::from(attr.ah_flags) & bindings::ib_ah_flags_IB_AH_GRH != 0;
-    // SAFETY: Plain bytes.
-    let raw = unsafe { attr.grh.dgid.raw };
-    has_grh.then_some(Gid(raw))
-}
-
 /// The way of frames to a peer at a port of RoCE.
 fn path(attr: &bindings::ib_qp_attr) -> Option<QpPath> {
     use bindings::rdma_ah_attr_type_RDMA_AH_ATTR_TYPE_ROCE as ROCE;
@@ -213,7 +205,7 @@ impl Kept {
             q_key: has(Q_KEY).then_some(attr.qkey),
             drained: to == QpState::Sqd && !stays && has(NOTIFY) && attr.en_sqd_async_notify != 0,
             gid: has(bindings::ib_qp_attr_mask_IB_QP_AV)
-                .then(|| gid(&attr.ah_attr))
+                .then(|| ah::gid(&attr.ah_attr))
                 .flatten(),
             path: has(PEER).then(|| path(attr)).flatten(),
             sends: (has(SQ_PSN) && from == QpState::Rtr && connects)
