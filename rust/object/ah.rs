@@ -9,7 +9,6 @@
 use super::file::{
     answered,
     Process,
-    Registered,
     Verbs, //
 };
 use crate::{
@@ -17,7 +16,6 @@ use crate::{
         command::GidContext,
         uverbs::qpair_uresp_create_ah, //
     },
-    hw::command::SetGid,
     kernel::rdma::{
         ah,
         Gid,
@@ -81,18 +79,4 @@ pub(super) fn context(Gid(raw): Gid) -> GidContext {
 pub(super) fn words(gid: Gid) -> (u64, u64) {
     let GidContext { gid, gid_high } = context(gid);
     (gid, gid_high)
-}
-
-/// Sets an entry of the port's table of GIDs.
-///
-/// # Errors
-///
-/// Those of the command.
-pub(super) fn set_gid(registered: &Registered, index: u16, gid: Gid) -> Result {
-    let gid = context(gid);
-    let pass = registered.enter()?;
-    registered
-        .device
-        .admin
-        .execute(&pass, SetGid { index, gid })
 }

@@ -138,11 +138,7 @@ impl rdma::Driver for Verbs {
     }
 
     fn counters(registered: &Registered, values: &mut [u64]) -> Result {
-        let pass = registered.enter()?;
-        let counters = registered
-            .device
-            .admin
-            .execute(&pass, command::QueryCounters)?;
+        let counters = registered.execute(command::QueryCounters)?;
         for (value, counter) in values.iter_mut().zip(counters) {
             *value = counter;
         }
@@ -150,7 +146,8 @@ impl rdma::Driver for Verbs {
     }
 
     fn set_gid(registered: &Registered, index: u16, gid: Gid) -> Result {
-        ah::set_gid(registered, index, gid)
+        let gid = ah::context(gid);
+        registered.execute(command::SetGid { index, gid })
     }
 }
 

@@ -82,6 +82,15 @@ impl Registered {
     pub(super) fn enter(&self) -> Result<Pass<'_>> {
         self.device.enter(self.epoch).map_err(|_| ENETDOWN)
     }
+
+    /// Executes a command. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::enter`] and of the command.
+    pub(super) fn execute<C: Command>(&self, command: C) -> Result<C::Reply> {
+        self.device.admin.execute(&self.enter()?, command)
+    }
 }
 
 /// Whose an object is: a process's, with `P` of it in the file, or a kernel ULP's, with `U` of it.
