@@ -145,9 +145,7 @@ impl Device {
             }
         }
         // Without moderation the device works; the sampler sends the settings again.
-        let _: Result = self
-            .moderation
-            .set(&pass, &self.admin, self.eqs.polls(), None);
+        let _: Result = self.moderation.set(&pass, self, None);
         let up = self.life.change(Lifecycle::up);
         up.then_some(()).ok_or(ENODEV)
     }

@@ -159,7 +159,6 @@ impl Device {
     ///
     /// Those of the commands. The new mode stays set, and the sampler retries.
     pub(crate) fn moderate(&self, pass: &Pass<'_>, mode: Mode) -> Result {
-        self.moderation
-            .set(pass, &self.admin, self.eqs.polls(), Some(mode))
+        self.moderation.set(pass, self, Some(mode))
     }
 }

@@ -14,11 +14,11 @@
 use crate::{
     abi::command::EqContext,
     hw::{
-        admin::Admin,
         command::{
             Eq as EqObject,
             Modify, //
         },
+        device::Hardware,
         eq::EqPoller, //
     },
     kernel::gate::Pass,
@@ -37,10 +37,7 @@ use core::{
 use kernel::{
     new_mutex,
     prelude::*,
-    sync::{
-        Arc,
-        Mutex, //
-    },
+    sync::Mutex,
     time::{
         Instant,
         Monotonic,
@@ -157,9 +154,9 @@ impl Choice {
 
     /// Sends the device the settings that differ from its own. Returns the first error, after all
     /// EQs.
-    fn tell(&self, pass: &Pass<'_>, admin: &Admin, eqs: &[Arc<EqPoller>]) -> Result {
+    fn tell(&self, pass: &Pass<'_>, hw: &Hardware) -> Result {
         let mut result = Ok(());
-        for (index, eq) in eqs.iter().enumerate() {
+        for (index, eq) in hw.eqs.polls().iter().enumerate() {
             let setting = self.wanted(index);
             if setting == eq.handler().moderation() {
                 continue;
@@ -173,7 +170,7 @@ impl Choice {
                     ..EqContext::default()
                 },
             };
-            match admin.execute(pass, modify) {
+            match hw.admin.execute(pass, modify) {
                 Ok(()) => eq.handler().set_moderation(setting),
                 Err(error) => result = result.and(Err(error)),
             }
@@ -210,22 +207,17 @@ impl Moderation {
     /// # Errors
     ///
     /// Those of the commands. The new mode stays set, and the sampler retries.
-    pub(super) fn set(
-        &self,
-        pass: &Pass<'_>,
-        admin: &Admin,
-        eqs: &[Arc<EqPoller>],
-        mode: Option<Mode>,
-    ) -> Result {
+    pub(super) fn set(&self, pass: &Pass<'_>, hw: &Hardware, mode: Option<Mode>) -> Result {
         let mut choice = self.choice.lock();
         choice.mode = mode.unwrap_or(choice.mode);
         choice.tracks.clear();
-        choice.tell(pass, admin, eqs)
+        choice.tell(pass, hw)
     }
 
     /// Samples the load of each EQ and updates the device. Returns the time until the next sample.
     /// Sleeps.
-    pub(super) fn sample(&self, pass: &Pass<'_>, admin: &Admin, eqs: &[Arc<EqPoller>]) -> Msecs {
+    pub(super) fn sample(&self, pass: &Pass<'_>, hw: &Hardware) -> Msecs {
+        let eqs = hw.eqs.polls();
         let mut choice = self.choice.lock();
         let mut busy = false;
         if let Mode::Adaptive(target) = choice.mode {
@@ -245,7 +237,7 @@ impl Moderation {
             }
         }
         // A refused setting is sent again at the next sample.
-        if let Err(error) = choice.tell(pass, admin, eqs) {
+        if let Err(error) = choice.tell(pass, hw) {
             dev_dbg!(pass.dev(), "moderation is not changed: {error:?}\n");
         }
         if choice.pace.rests(busy) {

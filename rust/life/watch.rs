@@ -105,8 +105,6 @@ impl Check for Sampler {
         let Ok(pass) = device.enter(device.epoch()) else {
             return REST;
         };
-        device
-            .moderation
-            .sample(&pass, &device.admin, device.eqs.polls())
+        device.moderation.sample(&pass, device)
     }
 }
