@@ -451,19 +451,12 @@ fn capabilities(found: &DeviceAttributes) -> u64 {
         ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_FLUSH_GLOBAL as GLOBAL,
         ib_uverbs_device_cap_flags_IB_UVERBS_DEVICE_FLUSH_PERSISTENT as PERSISTENT, //
     };
-    let windows = if found.max_mw != 0 {
-        WINDOW | TYPE_2B
-    } else {
-        0
-    };
-    let fast = if found.max_fast_reg_page_list_len != 0 {
-        FAST
-    } else {
-        0
-    };
-    let srq_resize = if found.max_srq != 0 { SRQ_RESIZE } else { 0 };
+    let where_any = |most: u32, flags: c_ulong| if most != 0 { flags } else { 0 };
+    let kernel = where_any(found.max_mw, WINDOW | TYPE_2B)
+        | where_any(found.max_fast_reg_page_list_len, FAST)
+        | where_any(found.max_srq, SRQ_RESIZE);
     // CAST: Sets of bits, which are a `usize` for the kernel crate.
-    (GLOBAL | PERSISTENT | ATOMIC_WRITE) as u64 | (windows | fast | srq_resize) as u64
+    (GLOBAL | PERSISTENT | ATOMIC_WRITE) as u64 | kernel as u64
 }
 
 impl<T: Driver> Ops<T> {
