@@ -3,8 +3,13 @@
 //!
 //! `layout!` takes the table of a struct's fields, `name: type = word @ bit`, and makes the struct,
 //! its `encode` and its `decode`. Fields that overlap or leave their word do not compile. Bits that
-//! no field covers are reserved: written as zero, and ignored by `decode`. `RESERVED` has them, for
-//! code that must reject them.
+//! no field covers are reserved: written as zero, and ignored by `decode`. The crate also describes
+//! each struct (`described.rs`).
+
+#[cfg(MODULE)]
+macro_rules! described {
+    ($($layout:tt)*) => {};
+}
 
 /// What a field may be: at most 64 bits, no padding, every pattern valid.
 pub trait Field: Copy {
@@ -33,11 +38,6 @@ macro_rules! integer_fields {
 }
 integer_fields!(u8, u16, u32, u64);
 
-/// The bits of a word that a field of `width` bits at `shift` covers.
-pub(crate) const fn mask(width: u32, shift: u32) -> u64 {
-    (u64::MAX >> (64 - width)) << shift
-}
-
 macro_rules! layout {
     (
         $(#[$attr:meta])*
@@ -53,42 +53,18 @@ macro_rules! layout {
             $( $( $(#[$nattr])* pub $nested: $ntype, )* )?
         }
 
+        described! {
+            $name: $words {
+                $( $field: $type = $word @ $shift, )*
+                $( ..; $( $nested: $ntype = $nword, )* )?
+            }
+        }
+
         impl $name {
             /// Words that it takes in memory.
             pub const WORDS: usize = $words;
             /// Bytes that it takes in memory.
             pub const BYTES: usize = $words * 8;
-            /// Name, word, first bit and width of each field; the width of a nested struct is 0.
-            pub const FIELDS: &'static [(&'static str, usize, u32, u32)] = &[
-                $( (
-                    stringify!($field),
-                    $word,
-                    $shift,
-                    <$type as super::layout::Field>::BITS,
-                ), )*
-                $( $( (stringify!($nested), $nword, 0, 0), )* )?
-            ];
-            /// The bits that no field covers.
-            pub const RESERVED: [u64; $words] = Self::reserved();
-
-            const fn reserved() -> [u64; $words] {
-                let mut free = [u64::MAX; $words];
-                $(
-                    let mask = super::layout::mask(<$type as super::layout::Field>::BITS, $shift);
-                    assert!($shift + <$type as super::layout::Field>::BITS <= 64);
-                    assert!(free[$word] & mask == mask, "fields overlap");
-                    free[$word] &= !mask;
-                )*
-                $( $(
-                    let mut word = 0;
-                    while word < <$ntype>::WORDS {
-                        assert!(free[$nword + word] == u64::MAX, "fields overlap");
-                        free[$nword + word] = <$ntype>::RESERVED[word];
-                        word += 1;
-                    }
-                )* )?
-                free
-            }
 
             /// Reads every field out of a snapshot. Total: checks nothing.
             #[inline(always)]

@@ -29,6 +29,9 @@
 #[cfg(not(target_endian = "little"))]
 compile_error!("qpair's rings are little-endian and so are all hosts that it supports");
 
+#[cfg(not(MODULE))]
+#[macro_use]
+mod described;
 #[macro_use]
 mod layout;
 #[cfg(not(MODULE))]
