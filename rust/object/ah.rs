@@ -6,11 +6,7 @@
 //! So a create only returns the address, and charges the handle: it takes memory of the core, which
 //! no cgroup counts.
 
-use super::file::{
-    answered,
-    Process,
-    Verbs, //
-};
+use super::prelude::*;
 use crate::{
     abi::{
         command::GidContext,
@@ -19,15 +15,9 @@ use crate::{
     kernel::rdma::{
         ah,
         Gid,
-        UdAddress,
-        Udata, //
+        UdAddress, //
     },
-    life::device::Device,
-    policy::quota::Kind, //
-};
-use kernel::{
-    prelude::*,
-    sync::Arc, //
+    life::device::Device, //
 };
 
 /// GUID of the device: a locally administered EUI-64.

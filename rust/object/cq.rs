@@ -6,18 +6,7 @@
 //! That of a kernel ULP is in memory of the driver, which polls and arms it for the ULP.
 
 use super::{
-    buffer::UserBuffer,
-    file::{
-        answered,
-        Owner,
-        Process,
-        Registered,
-        Verbs, //
-    },
-    memory::{
-        ObjectMemory,
-        Place, //
-    },
+    prelude::*,
     request::{
         self,
         depth,
@@ -40,11 +29,9 @@ use crate::{
             qpair_uresp_create_cq,
             qpair_uresp_resize_cq,
             QPAIR_NO_COMPLETION_FD, //
-        },
-        Number, //
+        }, //
     },
     hw::{
-        command,
         cq::CqRing,
         handlers::CompletionHandler, //
     },
@@ -52,21 +39,14 @@ use crate::{
         eventfd::EventFd,
         rdma::{
             cq,
-            Caller,
             Completions,
             CqEvent,
             CqRequest,
             Details,
-            Events,
-            Udata, //
+            Events, //
         },
         umem::Access, //
-    },
-    policy::quota::Kind, //
-};
-use kernel::{
-    prelude::*,
-    sync::Arc, //
+    }, //
 };
 
 /// A completion queue: in the memory of a process, or rings that a kernel ULP polls.

@@ -9,17 +9,13 @@ use super::{
         Ah, //
     },
     cq::Cq,
-    file::{
-        Process,
-        Registered,
-        Verbs, //
-    },
     mr::{
         Mr,
         FRMR_PAGES, //
     },
     mw::Mw,
     pd::Pd,
+    prelude::*,
     qp::Qp,
     quota::Quotas,
     request::max_sge,
@@ -37,7 +33,6 @@ use crate::{
         PCI_REVISION,
         PCI_VENDOR, //
     },
-    hw::command,
     kernel::rdma::{
         self,
         Config,
@@ -54,21 +49,14 @@ use crate::{
         },
         device::Device, //
     },
-    policy::{
-        lifecycle::Failure,
-        quota::Kind, //
-    }, //
+    policy::lifecycle::Failure, //
 };
 use kernel::{
     device::Bound,
     new_mutex,
     page::PAGE_SIZE,
     pci,
-    prelude::*,
-    sync::{
-        Arc,
-        Mutex, //
-    }, //
+    sync::Mutex, //
 };
 
 impl rdma::Driver for Verbs {

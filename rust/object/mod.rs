@@ -14,6 +14,7 @@
 //! | [`memory`] | the memory of a file's objects, which a shutdown takes from the device |
 //! | [`buffer`] | memory of a process as a buffer list |
 //! | [`request`] | what the commands of processes have in common |
+//! | [`prelude`] | what the files of most objects use |
 //! | [`header`] | the structures of commands are those of the header |
 //!
 //! The core has the objects, by handle of a file, and destroys them in the order of their uses. An
@@ -47,6 +48,7 @@ mod memory;
 mod mr;
 mod mw;
 mod pd;
+mod prelude;
 mod qp;
 mod quota;
 mod request;

@@ -9,18 +9,8 @@
 //! of a region are of its domain.
 
 use super::{
-    buffer::UserBuffer,
-    file::{
-        answered,
-        Owner,
-        Process,
-        Verbs, //
-    },
-    memory::{
-        ObjectMemory,
-        Place, //
-    },
     pd::Pd,
+    prelude::*,
     request::{
         self,
         rights, //
@@ -39,33 +29,23 @@ use crate::{
             FrmrContext,
             MrContext, //
         },
-        entry::frmr_key,
-        Number, //
+        entry::frmr_key, //
     },
-    hw::{
-        command,
-        ring::Ring, //
-    },
+    hw::ring::Ring,
     kernel::{
         rdma::{
             mr,
             Details,
             MrChange,
             MrRequest,
-            Scatterlist,
-            Udata, //
+            Scatterlist, //
         },
         umem::{
             Access,
             Pinned, //
         }, //
     },
-    policy::quota::Kind,
     queue::pages::PageList, //
-};
-use kernel::{
-    prelude::*,
-    sync::Arc, //
 };
 
 /// Most pages of a fast registration memory region: two pages of addresses.

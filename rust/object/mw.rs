@@ -3,12 +3,8 @@
 //! Memory windows.
 
 use super::{
-    file::{
-        answered,
-        Process,
-        Verbs, //
-    },
-    pd::Pd, //
+    pd::Pd,
+    prelude::*, //
 };
 use crate::{
     abi::{
@@ -16,20 +12,12 @@ use crate::{
             mw_type,
             MwContext, //
         },
-        entry::window_key,
-        Number, //
+        entry::window_key, //
     },
-    hw::command,
     kernel::rdma::{
         mw,
-        MwType,
-        Udata, //
-    },
-    policy::quota::Kind, //
-};
-use kernel::{
-    prelude::*,
-    sync::Arc, //
+        MwType, //
+    }, //
 };
 
 /// A memory window of a process, bound or not.

@@ -2,24 +2,11 @@
 
 //! Protection domains.
 
-use super::file::{
-    answered,
-    Owner,
-    Verbs, //
+use super::prelude::*;
+use crate::kernel::{
+    gate::Pass,
+    rdma::pd, //
 };
-use crate::{
-    abi::Number,
-    hw::command,
-    kernel::{
-        gate::Pass,
-        rdma::{
-            pd,
-            Caller, //
-        }, //
-    },
-    policy::quota::Kind, //
-};
-use kernel::prelude::*;
 
 /// A protection domain of a process or of a kernel ULP.
 pub(crate) struct Pd {

@@ -10,18 +10,7 @@
 
 use super::{
     ah,
-    buffer::UserBuffer,
-    file::{
-        answered,
-        Owner,
-        Process,
-        Registered,
-        Verbs, //
-    },
-    memory::{
-        ObjectMemory,
-        Place, //
-    },
+    prelude::*,
     request::{
         depth,
         max_sge,
@@ -65,12 +54,10 @@ use crate::{
             qpair_ureq_create_qp,
             qpair_uresp_create_qp,
             qpair_uresp_modify_qp, //
-        },
-        Number, //
+        }, //
     },
     hw::{
         command::{
-            self,
             Ended,
             Member, //
         },
@@ -85,7 +72,6 @@ use crate::{
         gate::Pass,
         rdma::{
             qp,
-            Caller,
             Details,
             Gid,
             QpChange,
@@ -94,8 +80,7 @@ use crate::{
             QpState,
             RecvRequest,
             SendRequest,
-            Service,
-            Udata, //
+            Service, //
         },
         umem::{
             Access,
@@ -103,12 +88,7 @@ use crate::{
         }, //
     },
     life::device::Device,
-    policy::quota::Kind,
     queue::index::Depth, //
-};
-use kernel::{
-    prelude::*,
-    sync::Arc, //
 };
 
 /// A queue pair: in the memory of a process, or rings that a kernel ULP posts to.

@@ -3,18 +3,7 @@
 //! Shared receive queues.
 
 use super::{
-    buffer::UserBuffer,
-    file::{
-        answered,
-        Owner,
-        Process,
-        Registered,
-        Verbs, //
-    },
-    memory::{
-        ObjectMemory,
-        Place, //
-    },
+    prelude::*,
     request::{
         depth,
         ring, //
@@ -39,36 +28,23 @@ use crate::{
             qpair_ureq_create_srq,
             qpair_ureq_modify_srq,
             qpair_uresp_create_srq, //
-        },
-        Number, //
+        }, //
     },
-    hw::{
-        command,
-        ring::Ring, //
-    },
+    hw::ring::Ring,
     kernel::{
         rdma::{
             srq,
-            Caller,
             RecvRequest,
             SrqAttributes,
             SrqChange,
-            SrqRequest,
-            Udata, //
+            SrqRequest, //
         },
         umem::Access, //
-    },
-    policy::quota::Kind, //
-};
-use kernel::{
-    prelude::*,
-    sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
-        Arc, //
     }, //
+};
+use kernel::sync::atomic::{
+    Atomic,
+    Relaxed, //
 };
 
 /// A shared receive queue: in the memory of a process, or a ring that a kernel ULP posts to.
