@@ -56,7 +56,6 @@ impl Watch {
         let Some(failed) = device.life.change(Lifecycle::look) else {
             return;
         };
-        device.admin.abandon();
         if let Some(task) = failed.announce {
             device.execute(task, None);
         }

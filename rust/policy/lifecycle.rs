@@ -129,10 +129,14 @@ impl Task {
         matches!(self.kind, Kind::ShutDown(_))
     }
 
+    fn announces(&self) -> bool {
+        matches!(self.kind, Kind::Announce(_))
+    }
+
     /// Whether clients lose the device by it. A loss that the watchdog announces waits until the
     /// device is quiet: clients free memory.
     fn loses(&self) -> bool {
-        self.shuts_down() || matches!(self.kind, Kind::Announce(_)) && self.quiet
+        self.shuts_down() || self.announces() && self.quiet
     }
 
     /// Why clients lose the device.
@@ -148,8 +152,9 @@ impl Task {
 type Row = (Step, fn(&Lifecycle, &Task) -> bool);
 
 /// The steps of all tasks, in their order.
-const TABLE: [Row; 12] = [
+const TABLE: [Row; 13] = [
     (Step::Look, |_, task| task.access),
+    (Step::FailCommands, |_, task| task.announces()),
     // Else closing the gate would wait for them.
     (Step::FailCommands, |life, task| {
         task.shuts_down() && (!task.access || life.health != Health::Up)
@@ -165,9 +170,7 @@ const TABLE: [Row; 12] = [
     (Step::Cut, |_, task| task.loses()),
     (Step::Flush, |_, task| task.quiet),
     (Step::Notify, |_, task| task.loses()),
-    (Step::Release, |_, task| {
-        !matches!(task.kind, Kind::Announce(_)) && task.quiet
-    }),
+    (Step::Release, |_, task| !task.announces() && task.quiet),
     (Step::Leak, |_, task| {
         task.kind == Kind::ShutDown(Lost::Gone) && !task.quiet
     }),

@@ -168,8 +168,17 @@ fn the_watchdog_announces_once_and_resets() {
         assert!(life.look().expect("still").announce.is_none(), "one task");
         let steps = run(&mut life, task, quiet);
         match quiet {
-            false => assert_eq!(steps, [Step::Quiesce]),
-            true => assert_eq!(steps, [Step::Quiesce, Step::Cut, Step::Flush, Step::Notify]),
+            false => assert_eq!(steps, [Step::FailCommands, Step::Quiesce]),
+            true => assert_eq!(
+                steps,
+                [
+                    Step::FailCommands,
+                    Step::Quiesce,
+                    Step::Cut,
+                    Step::Flush,
+                    Step::Notify
+                ]
+            ),
         }
         assert_eq!(life.is_quiet(0), quiet);
     }

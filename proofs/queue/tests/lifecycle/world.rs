@@ -27,6 +27,8 @@ pub const EPOCH: &str = "a reset begins no new epoch";
 pub const BLAMED: &str = "a device is failed by a failure of an earlier epoch";
 pub const FORGOTTEN: &str = "a device that has failed is up";
 pub const LEAKED: &str = "memory is forgotten: neither freed nor leaked for good";
+pub const PENDING: &str = "a failed device is announced, and its commands are pending";
+pub const UNHEARD: &str = "a device that is up takes no commands";
 pub const OVERLAP: &str = "two tasks are under way";
 pub const UNENDED: &str = "no task is under way, and none begins";
 
@@ -214,6 +216,8 @@ impl World {
                 };
                 if self.step(&mut task, done, true) {
                     self.announces = Some(task);
+                } else if self.commands {
+                    self.wrong(PENDING);
                 }
             }
             Action::Recover => {
@@ -454,6 +458,9 @@ impl World {
             self.wrong(UNENDED);
         }
         let health = self.life.health();
+        if health == Health::Up && !self.commands {
+            self.wrong(UNHEARD);
+        }
         if self.registered && !matches!(health, Health::Up | Health::Fatal | Health::Gone) {
             self.wrong(UNTOLD);
         }
