@@ -14,7 +14,6 @@ use super::{
     },
     ulp::{
         self,
-        Armed,
         UlpCq,
         UlpQp, //
     }, //
@@ -39,6 +38,7 @@ use crate::{
         eventfd::EventFd,
         rdma::{
             cq,
+            Armed,
             Completions,
             CqEvent,
             CqRequest,
@@ -135,7 +135,7 @@ impl Cq {
     fn of_ulp(registered: &Registered, request: CqRequest) -> Result<(Self, u32)> {
         let (device, vector, events) = (&registered.device, request.vector, request.events);
         let depth = depth(request.entries, device.limits().log_cq)?;
-        let armed = Arc::new(Armed::new(events.clone()), GFP_KERNEL)?;
+        let armed = Armed::new(events.clone())?;
         let pass = registered.enter()?;
         let ring = CqRing::new(&pass, depth)?;
         let context = ring.context();
@@ -203,6 +203,9 @@ impl cq::Operations<Verbs> for Cq {
         ulp::destroy(&self.owner, Kind::Cq, |pass| {
             device.destroy_cq(pass, self.vector, self.number)
         });
+        if let Owner::Ulp(_, queue) = &self.owner {
+            queue.armed.flush();
+        }
     }
 
     fn poll(&self, into: &mut Completions<'_>) -> Result {

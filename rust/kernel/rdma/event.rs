@@ -101,8 +101,7 @@ impl<T: Target> Events<T> {
     }
 
     /// Reports an event; nothing, once the object is destroyed, nor while its process has an event of
-    /// that kind to read. Any context, also a hard interrupt: a kernel ULP may post in one, and
-    /// hears of a lost device then.
+    /// that kind to read. Any context.
     pub fn raise(&self, event: T) {
         self.with(|object| {
             let admits = match &mut *self.0.reader.lock() {

@@ -45,6 +45,7 @@
 //! more than there is room for.
 
 pub mod ah;
+mod armed;
 mod bindings;
 pub mod context;
 pub mod cq;
@@ -67,6 +68,7 @@ pub mod unread;
 
 pub use self::{
     ah::UdAddress,
+    armed::Armed,
     bindings::{
         ib_device_attr as DeviceAttributes,
         ib_sge as CoreSge,

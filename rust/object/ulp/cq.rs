@@ -33,8 +33,8 @@ use crate::{
     kernel::{
         gate::Pass,
         rdma::{
+            Armed,
             Completions,
-            CqEvent,
             Events,
             QpEvent, //
         },
@@ -58,15 +58,7 @@ use kernel::{
     fmt,
     prelude::*,
     static_lock_class,
-    sync::{
-        atomic::{
-            Acquire,
-            Atomic,
-            Full,
-            Release, //
-        },
-        Arc, //
-    }, //
+    sync::Arc, //
 };
 
 /// Completions that are taken before the head is published.
@@ -97,36 +89,6 @@ struct CqState<Q> {
 
 type CqInner<Q> = Inner<CqConsumer<Ring>, CqState<Q>>;
 
-/// Whether a ULP has asked for an event: it gets one for each time, whatever the device writes.
-pub(crate) struct Armed {
-    armed: Atomic<bool>,
-    /// It had a queue pair: `ib_alloc_cq()` arms a CQ that it has not finished.
-    is_used: Atomic<bool>,
-    events: Events<CqEvent>,
-}
-
-impl Armed {
-    /// That of a CQ which its ULP has not armed.
-    pub(crate) fn new(events: Events<CqEvent>) -> Self {
-        Self {
-            armed: Atomic::new(false),
-            is_used: Atomic::new(false),
-            events,
-        }
-    }
-
-    fn arm(&self) {
-        self.armed.xchg(true, Full);
-    }
-
-    /// Reports a completion, if that was asked for, and there may be one.
-    pub(crate) fn raise(&self) {
-        if self.is_used.load(Acquire) && self.armed.xchg(false, Full) {
-            self.events.complete();
-        }
-    }
-}
-
 impl CompletionHandler for Armed {
     /// A ULP gets an event only for an arm of its own, whatever the device writes.
     fn completion(&self) {
@@ -141,7 +103,7 @@ pub(crate) struct UlpCq<Q> {
     number: Number,
     pub(super) ring: RingId,
     entries: u32,
-    pub(super) armed: Arc<Armed>,
+    pub(in crate::object) armed: Arc<Armed>,
     #[pin]
     held: Held<CqConsumer<Ring>, CqState<Q>>,
 }
@@ -189,7 +151,7 @@ impl<Q: Completes> UlpCq<Q> {
     /// `EEXIST`, `EINVAL`, as of the table.
     pub(super) fn add(&self, number: Number, qp: Arc<Q>, room: Room<Arc<Q>>) -> Result {
         let added = self.held.lock().state.qps.insert(number, qp, room);
-        self.armed.is_used.store(true, Release);
+        self.armed.used();
         // The rest is dropped with the lock released.
         added.map_err(|(error, _qp)| error)
     }

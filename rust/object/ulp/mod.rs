@@ -33,10 +33,7 @@ mod qp;
 mod srq;
 
 pub(super) use self::{
-    cq::{
-        Armed,
-        UlpCq, //
-    },
+    cq::UlpCq,
     mr::Frmr,
     qp::{
         UlpQp,

@@ -309,8 +309,8 @@ impl UlpQp {
         Ok(())
     }
 
-    /// Posts all of a list by `put`, then rings; the CQ of the queue hears of it if the device is
-    /// lost.
+    /// Posts all of a list by `put`, then rings. The CQ of the queue has an event if the device is lost;
+    /// soon, since the ULP may hold a lock that its handler takes.
     fn post<R>(
         &self,
         mut requests: impl Iterator<Item = Result<R>>,
@@ -324,7 +324,7 @@ impl UlpQp {
             Some((pair, lease, _)) => ring(pair, &self.function.doorbells(lease.dev())),
             None => {
                 drop(inner);
-                cq.armed.raise();
+                cq.armed.defer();
             }
         }
         posted
