@@ -183,7 +183,9 @@ impl<Q: Completes> UlpCq<Q> {
         let taken = self.held.lock().state.taken;
         // CAST: The index of an entry is the lower half of its number.
         let next = Index::new(taken as u32);
-        (!next.reaches(past)).then(|| taken.wrapping_add(past.since(next).into()))
+        // The device says up to where: no further than its ring has entries.
+        let left = past.since(next).min(self.entries);
+        (!next.reaches(past)).then(|| taken.wrapping_add(left.into()))
     }
 
     /// Takes completions as long as there is room. Any context.
