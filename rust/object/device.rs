@@ -194,11 +194,12 @@ impl RdmaDevice {
         let new = Registration::new(pdev.as_ref(), config, registered, is_lost)?;
         let port = new.port_events();
         self.device.watch_link(port.clone())?;
-        // It may have gone down between the core's query and the handler.
+        // The link may have changed between the core's query and the handler.
         let pass = self.device.enter(epoch)?;
-        if !self.device.link_up(&pass) {
-            port.raise(PortEvent::Down);
-        }
+        port.raise(match self.device.link_up(&pass) {
+            true => PortEvent::Active,
+            false => PortEvent::Down,
+        });
         *registration = Some(new);
         Ok(())
     }
