@@ -38,6 +38,7 @@ use super::{
     },
     task::{
         capable,
+        cond_resched,
         fatal_signal_pending,
         memlock_limit,
         Capability, //
@@ -279,6 +280,7 @@ impl PinnedTable {
                 return added;
             }
             done += pinned;
+            cond_resched();
         }
         Ok(())
     }
@@ -300,6 +302,7 @@ impl Drop for PinnedTable {
                 );
                 entry = bindings::sg_next(entry);
             }
+            cond_resched();
         }
         // SAFETY: The table is not used any more; a zeroed one is fine.
         unsafe { bindings::sg_free_append_table(self.table.get()) };
