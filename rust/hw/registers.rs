@@ -112,6 +112,7 @@ impl Limits {
             cq: indices(self.cq),
             eq: indices(self.eq),
             mr: indices(self.mr),
+            frmr: indices(self.frmr),
             pd: indices(self.pd),
             srq: indices(self.srq),
             mw: indices(self.mw),
@@ -281,6 +282,7 @@ mod tests {
                 cq: count,
                 eq: count,
                 mr: count,
+                frmr: count,
                 pd: count,
                 srq: count,
                 mw: count,
@@ -290,9 +292,10 @@ mod tests {
             };
             let used = read.clamped();
             let objects = [
-                used.qp, used.cq, used.eq, used.mr, used.pd, used.srq, used.mw, used.pages,
+                used.qp, used.cq, used.eq, used.mr, used.frmr, used.pd, used.srq, used.mw,
+                used.pages,
             ];
-            assert_eq!(objects, [count.min(65536); 8]);
+            assert_eq!(objects, [count.min(65536); 9]);
             assert_eq!(used.message, count);
         }
     }
