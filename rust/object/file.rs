@@ -112,7 +112,8 @@ impl<P, U> Owner<P, U> {
     ///
     /// # Errors
     ///
-    /// `EIO`: the device was reset, or fails. `ENODEV`: it is gone.
+    /// For a process `EIO`: the device was reset, or fails; `ENODEV`: it is gone. For a ULP
+    /// `ENETDOWN`, as of [`Registered::enter`].
     pub(super) fn enter(&self) -> Result<Pass<'_>> {
         match self {
             Self::Process(process, _) => process.enter(),

@@ -15,7 +15,6 @@
 //! | [`buffer`] | memory of a process as a buffer list |
 //! | [`request`] | what the commands of processes have in common |
 //! | [`prelude`] | what the files of most objects use |
-//! | [`header`] | the structures of commands are those of the header |
 //!
 //! The core has the objects, by handle of a file, and destroys them in the order of their uses. An
 //! object is the device's number, and its [`Owner`](file::Owner).

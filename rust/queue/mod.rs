@@ -27,6 +27,7 @@
 //! | [`pages`] | the pages of a fast registration | driver |
 //! | [`pending`] | requests that are posted and not completed; the length of a receive | driver |
 //! | [`poll`] | the event poll | driver |
+//! | [`resize`] | a CQ that goes on in another ring | driver, device, library |
 //! | [`buflist`] | page size and tables of a buffer | driver |
 //! | [`rows`] | storing entries in a row | library |
 //! | [`shape`] | how to walk the tables of a buffer | device |
