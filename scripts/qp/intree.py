@@ -40,6 +40,8 @@ UAPI = "include/uapi/rdma/qpair-abi.h"
 COMPLETION = "rust/kernel/sync/completion.rs"
 # The object qpair.o is the module, so its root has another name.
 ROOT = "qpair_main.rs"
+# The option of the driver's KUnit suites.
+TESTS = "CONFIG_INFINIBAND_QPAIR_KUNIT_TEST"
 
 WIDTH = 100
 MOD = re.compile(r"^\s*(?:pub(?:\([\w ]+\))? )?mod (\w+);", re.MULTILINE)
@@ -91,7 +93,8 @@ def in_driver(name, text):
     if name == "kernel/mod.rs":
         text = re.sub(r"^pub mod (?:rdma|sync);\n", "", text, flags=re.MULTILINE)
         text = text.replace("\nuse raw::{", "\npub use ::kernel::{\n    rdma,\n    sync, //\n};\nuse raw::{")
-    return text.replace('#[cfg(CONFIG_KUNIT = "y")]', "#[cfg(CONFIG_INFINIBAND_QPAIR_KUNIT_TEST)]")
+    text = text.replace('#[cfg(CONFIG_KUNIT = "y")]', f"#[cfg({TESTS})]")
+    return re.sub(r"^#\[(?:[\w:]+::)?kunit_tests\(", rf"#[cfg({TESTS})]\n\g<0>", text, flags=re.MULTILINE)
 
 
 def objects():
@@ -153,7 +156,9 @@ def section(match):
     """The text below a title of the driver's page, up to the next one."""
     page = (base.TOP / "Documentation/driver.rst").read_text()
     found = re.search(rf"^{match[1]}\n[=-]+\n\n((?:(?!.*\n[=-]+\n).*\n)*)", page, re.MULTILINE)
-    return found[1].strip("\n").replace("``rust/", f"``{DRIVER}/") + "\n"
+    # Not the names of tests, GROUP/CASE.
+    text = re.sub(r"\s\(``\w+/\w+``\)", "", found[1])
+    return text.strip("\n").replace("``rust/", f"``{DRIVER}/") + "\n"
 
 
 COMMENT = re.compile(r"(\s*(?:///|//!|//|\*) ?)(.*)")

@@ -74,9 +74,9 @@ class Tree:
             return [str(failure), *log.read_text(errors="replace").splitlines()[-20:]]
         return [match[0] for match in payload.WARNING.finditer(log.read_text(errors="replace"))]
 
-    def built(self, name):
-        """Builds what a patch has changed, with all options that the tree has; returns warnings."""
-        words = [word for option, value in OPTIONS.items() for word in ("--set-val", option, value)]
+    def built(self, name, **others):
+        """Builds what has changed, with all options that the tree has; returns warnings."""
+        words = [word for option, value in (OPTIONS | others).items() for word in ("--set-val", option, value)]
         base.output(self.source / "scripts/config", "--file", self.objects / ".config", *words)
         return self.run(f"{name}: configuration", "olddefconfig") or self.run(f"{name}: build", "prepare", "drivers/infiniband/hw/")
 
@@ -122,6 +122,8 @@ class Tree:
 
     def image(self):
         """The kernel and the module, for a guest."""
+        self.tell("the driver, built in, without tests", self.built("built in", INFINIBAND_QPAIR="y", INFINIBAND_QPAIR_KUNIT_TEST="n"))
+        self.tell("the driver, as a module", self.built("module"))
         faults = self.run("kernel and modules", "bzImage", "modules")
         self.tell("a kernel with the driver", [line for line in faults if "failed" in line])
 
@@ -166,6 +168,8 @@ def run(slower):
         jobs.show_end(log)
     if status == 0:
         count.add(guest(slower))
+    if not count.failed:
+        shutil.rmtree(BUILD)
     return count
 
 

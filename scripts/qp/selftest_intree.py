@@ -9,6 +9,8 @@ import tempfile
 import unittest
 from unittest import mock
 
+import docutils.core
+
 from qp import base, intree, kernel as kernels, series
 
 MAKEFILE = "VERSION = {}\nPATCHLEVEL = {}\nSUBLEVEL = 4\n"
@@ -138,6 +140,12 @@ class Rules(unittest.TestCase):
                 self.assertNotRegex(text, r"(?<!crate::)\bkernel::|raw_device|mod bindings", name)
         self.assertNotIn("rust/kernel/rdma/bindings.rs", derived())
         self.assertNotIn(f"{intree.DRIVER}/queue/rows.rs", derived())
+
+    def test_the_page_of_the_driver_is_without_warnings(self):
+        page = derived()["Documentation/infiniband/qpair.rst"]
+        docutils.core.publish_doctree(page, settings_overrides={"halt_level": 2, "report_level": 2, "syntax_highlight": "none"})
+        self.assertIn("debugfs/live.rs", page)
+        self.assertNotIn("values_change", page)
 
     def test_what_is_not_for_modules_is_left_out(self):
         text = (
