@@ -58,6 +58,7 @@ ENDPOINT = "qpair bench --endpoint --size 64 --json"
 SCALE = "qpair bench --op write --size 64 --batch 16 --json"
 QPS = (1, 16, 256, 1024)
 MODEL_QPS = (1, 1024)
+FRAME_BYTES = (64, 4096)
 
 # Of libibverbs, beside WRITEs: SENDs and their receives, and atomics.
 KINDS = ("send", "srq", "uc", "ud", "atomic")
@@ -80,6 +81,7 @@ WORKLOADS = {
     "sig32": (f"{PROCESS} --count N", 50_000, 350_000),
     **{f"scale_{qps}": (f"{SCALE} --qps {qps} --count N", 65_536, 327_680) for qps in QPS},
     **{f"model_scale_{qps}": (f"model-scale --qps {qps} --count N", 16_384, 49_152) for qps in MODEL_QPS},
+    **{f"model_frames_{size}": (f"model-frames --bytes {size} --count N", 4_096, 12_288) for size in FRAME_BYTES},
     "endpoint": (f"{ENDPOINT} --batch 32 --count N", 20_000, 120_000),
     "endpoint_single": (f"{ENDPOINT} --batch 1 --count N", 20_000, 120_000),
     "roundtrip": ("qpair ping --events --size 64 --json --count N", 500, 20_000),
@@ -96,7 +98,13 @@ VERBS = ("verbs", *(f"verbs_{kind}" for kind in KINDS))
 # Those of NVMe: theirs has a port of RoCE too.
 NVME = tuple(f"nvme_{way}_{io}" for way in WAYS for io in DISK)
 # Operations per unit of the count.
-TIMES = {"fast": 256, "control": 256, "slow": 256}
+TIMES = {
+    "fast": 256,
+    "control": 256,
+    "slow": 256,
+    # One frame acknowledges the 8 messages of a round.
+    **{f"model_frames_{size}": 9 / 8 for size in FRAME_BYTES},
+}
 
 # Entries to the idle loop by which two runs may differ: programs start and end, and wait for the
 # counters to be new.
@@ -191,6 +199,10 @@ GOALS = {
     "process_write64_b32_dma": ("<= 3.2", lambda f, v: v <= 3.2),
     **{f"scale_{qps}_instructions": ("within 10 % of each other", lambda f, v: even(f, "scale", QPS)) for qps in QPS},
     **{f"model_scale_{qps}_instructions": ("<= 600, within 10 % of each other", lambda f, v: v <= 600 and even(f, "model_scale", MODEL_QPS)) for qps in MODEL_QPS},
+    **{
+        f"model_frames_{size}_instructions": (f"<= {1200 + size // 2}: 1200 and 0.5 a byte", lambda f, v, most=1200 + size // 2: v <= most)
+        for size in FRAME_BYTES
+    },
     "kernel_loopback_256x64_instructions": ("<= 220", lambda f, v: v <= 220),
     "kernel_loopback_256x64_interrupts": ("<= 1/64", lambda f, v: v <= 1 / 64),
     "kernel_loopback_256x64_eq_doorbells": ("<= 1/64", lambda f, v: v <= 1 / 64),
@@ -368,6 +380,7 @@ def measured(runs):
         "process_write64_b32_dma": counted("dma-reads", "dma-writes"),
         **{f"scale_{qps}_instructions": instructions(f"scale_{qps}", runs) for qps in QPS},
         **{f"model_scale_{qps}_instructions": instructions(f"model_scale_{qps}", runs) for qps in MODEL_QPS},
+        **{f"model_frames_{size}_instructions": instructions(f"model_frames_{size}", runs) for size in FRAME_BYTES},
         "kernel_loopback_256x64_instructions": executed("fast", runs),
         "kernel_loopback_256x64_interrupts": by_the_kernel("fast", "interrupts"),
         "kernel_loopback_256x64_eq_doorbells": by_the_kernel("fast", "eq-head-doorbells", "eq-masked-doorbells"),
