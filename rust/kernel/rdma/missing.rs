@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! What a driver has to do because the core does not: none of it belongs into a driver.
+//! What a driver has to do because the core does not: none of it belongs in a driver.
 //!
 //! | item | what the core lacks |
 //! |---|---|
