@@ -1223,7 +1223,7 @@ struct qpair_hw_srq_context {
 /* Room, or an answer, before it begins another request. */
 #define QPAIR_HW_WAITS_FOR_ROOM			(1 << 2)
 
-/* What a queue pair is. */
+/* Flags of a queue pair, from its creation on. */
 
 /* A datagram that it sends to a group is not copied to itself (UD). */
 #define QPAIR_HW_QP_NO_OWN_COPY			(1 << 0)

@@ -305,7 +305,7 @@ pub mod waits_for {
     pub const ROOM: u8 = 1 << 2;
 }
 
-/// What a queue pair is.
+/// Flags of a queue pair, from its creation on.
 pub mod qp_flags {
     /// A datagram that it sends to a group is not copied to itself (UD).
     pub const NO_OWN_COPY: u8 = 1 << 0;

@@ -32,7 +32,7 @@ pub struct CqRequest {
 /// Operations run in process context and may sleep, but those of kernel ULPs: [`Self::poll`] and
 /// [`Self::notify`].
 pub trait Operations<T: Driver>: Sized + Send + Sync {
-    /// Creates it. Returns also its entries.
+    /// Creates it. Also returns its entries.
     fn create(request: CqRequest, caller: Caller<'_, T>) -> Result<(Self, u32)>;
 
     /// Makes it go on with at least so many entries, for a process. Returns how many it has. May be

@@ -123,7 +123,8 @@ impl Reader {
     pub(super) unsafe fn admits(&mut self, kind: usize) -> bool {
         let object = self.object.as_ptr();
         // SAFETY: By the caller's promise. The core writes both under a lock of its own: they are read as
-        // single words. After the list, the count is at least that of when the list was empty.
+        // single words. After the list, the count is at least that of when the list was empty; a CPU that
+        // swaps the two reads lets one event more be queued, no worse.
         let (is_empty, read) = unsafe {
             let list = &raw mut (*object).event_list;
             let next = (&raw const (*list).next).read_volatile();

@@ -27,8 +27,8 @@
 //!
 //! - Creates and destroys of one object do not overlap with any other operation on it. Other
 //!   operations may run concurrently, so a driver's part is shared and [`Sync`].
-//! - An object is outlived by those that it was created on: a QP by its PD, CQs and SRQ, an SRQ,
-//!   MR or MW by its PD. An MR may be changed to another PD; its key stays.
+//! - An object is destroyed before those that it was created on: a QP before its PD, CQs and SRQ,
+//!   an SRQ, MR or MW before its PD. An MR may be changed to another PD; its key stays.
 //! - All objects of a process are of one file; a kernel ULP creates objects on its own.
 //! - Unregistering destroys all objects of all files and takes their mappings away. It waits for
 //!   operations that run, and so for page faults of processes: it is done in the background, see

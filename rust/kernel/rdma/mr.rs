@@ -118,7 +118,7 @@ impl<T: Driver> Scatterlist<'_, T> {
 
 /// A memory region of a process; all memory, or one that work requests register, for a kernel ULP.
 pub trait Operations<T: Driver>: Sized + Send + Sync {
-    /// Registers memory of a process. Returns also its key, local and remote.
+    /// Registers memory of a process. Also returns its key, local and remote.
     fn register(
         pd: &T::Pd,
         request: MrRequest,
@@ -131,7 +131,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     fn all_memory(pd: &T::Pd, access: u32) -> Result<(Self, u32)>;
 
     /// Makes a region of a kernel ULP. It has no memory until a work request registers some, of at
-    /// most `pages` pages. Returns also its key.
+    /// most `pages` pages. Also returns its key.
     fn fast(pd: &T::Pd, pages: u32) -> Result<(Self, u32)>;
 
     /// Takes the pages that the next `REG_MR` of it registers. Returns how many entries of the list are

@@ -19,7 +19,7 @@ pub enum MwType {
 
 /// A memory window of a process.
 pub trait Operations<T: Driver>: Sized + Send + Sync {
-    /// Creates it; it is not bound. Returns also its key.
+    /// Creates it; it is not bound. Also returns its key.
     fn alloc(
         pd: &T::Pd,
         kind: MwType,

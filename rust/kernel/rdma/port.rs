@@ -218,7 +218,7 @@ impl<T: Driver> Ops<T> {
         0
     }
 
-    /// Of a port of InfiniBand.
+    /// The one GID of a port of InfiniBand. The core has the table of a port of RoCE.
     ///
     /// # Safety
     ///

@@ -139,7 +139,7 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// The driver's part of the answer to a change.
     type Modified: IntoBytes + Immutable;
 
-    /// Creates it, in [`QpState::Reset`]; with an SRQ, it has no receives of its own. Returns also its
+    /// Creates it, in [`QpState::Reset`]; with an SRQ, it has no receives of its own. Also returns its
     /// number.
     fn create(request: QpRequest<'_, T>, caller: Caller<'_, T>) -> Result<(Self, u32)>;
 
@@ -172,10 +172,10 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// below is concurrent with another of the same queue pair, or with [`Self::modify`].
     fn attach(&self, group: Gid) -> Result;
 
-    /// The same again, of a member that has been in [`QpState::Reset`] since.
+    /// Attaches a queue pair again that was in [`QpState::Reset`] as a member of this group.
     fn attach_again(&self, group: Gid) -> Result;
 
-    /// Ends that; also if the device has ended it.
+    /// Detaches the queue pair from the group. The device may have done so already.
     fn detach(&self, group: Gid);
 
     /// Adds the driver's details for `rdma resource`. Not concurrently with a destroy.

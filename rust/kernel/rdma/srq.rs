@@ -39,7 +39,7 @@ pub struct SrqChange {
 /// A shared receive queue. Operations run in process context and may sleep, except
 /// [`Self::post_recv`].
 pub trait Operations<T: Driver>: Sized + Send + Sync {
-    /// Creates it. Returns also how many receives it holds.
+    /// Creates it. Also returns how many receives it holds.
     fn create(request: SrqRequest<'_, T>, caller: Caller<'_, T>) -> Result<(Self, u32)>;
 
     /// Changes it, all or nothing; that of a kernel ULP without `udata`. May be called concurrently

@@ -91,7 +91,7 @@ use kernel::{
     sync::Arc, //
 };
 
-/// What a queue pair is.
+/// The sizes and the queues of a queue pair, which do not change.
 pub(crate) struct UlpShape {
     /// The sizes of its queues.
     pub(crate) sizes: Sizes,
