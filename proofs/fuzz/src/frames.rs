@@ -190,12 +190,17 @@ impl World {
             Service::Uc => self.f.connection.service == service::UC,
             Service::Ud(deth) => self.is_ud() && deth.q_key == KEY,
         };
-        let gids = match self.f.connection.ipv6 {
-            true => [PEER, HERE].map(gid6_at),
-            false => [PEER, HERE].map(gid_at),
+        let [own, others] =
+            [HERE, PEER].map(|place| [gid_at(place), gid6_at(place)].map(gid_bytes));
+        let nth = usize::from(self.f.connection.ipv6);
+        let is_between = match self.is_ud() {
+            true => own.contains(&datagram.to) && !own.contains(&datagram.from),
+            false => (datagram.from, datagram.to) == (others[nth], own[nth]),
         };
-        let is_between = self.is_ud() || [datagram.from, datagram.to] == gids.map(gid_bytes);
-        if !is_of_it || !is_between || headers.dest != self.f.qps[HERE].number.raw() {
+        // It is a member of no group.
+        let is_group = frame[0] & 1 != 0;
+        let is_its = headers.dest == self.f.qps[HERE].number.raw();
+        if is_group || !is_of_it || !is_between || !is_its {
             return None;
         }
         Some(match headers.operation {
