@@ -68,7 +68,7 @@ def parse(argv):
     )
     add = parser.add_argument
     add("--kernel", default="stock", metavar="stock|test|debug|PATH", help="the kernel to boot; PATH is a bzImage, with KDIR= for its module")
-    add("--qemu", type=pathlib.Path, metavar="PATH|distribution", help="another QEMU; distribution: Debian's own, unmodified, with the device as a plugin")
+    add("--qemu", type=pathlib.Path, metavar="PATH|distribution", help="another QEMU; distribution: Debian's own, unmodified, with the device as a plugin, also by QPAIR_QEMU=distribution in the environment")
     add("--iommu", action="store_true", help="an Intel IOMMU in front of the devices, strict")
     add("--smp", type=positive, metavar="N", help="processors (2)")
     add("--maxcpus", type=positive, metavar="N", help="the maximum number of processors (default: those of --smp)")
@@ -120,7 +120,11 @@ def choose_kernel(args):
 def choose_emulator(args):
     if args.qemu is None:
         return qemu.binary(plain=args.devices == 0 and args.stream is None)
-    return plugin.emulator() if str(args.qemu) == qemu.DISTRIBUTION else args.qemu.resolve()
+    if str(args.qemu) == qemu.DISTRIBUTION:
+        return plugin.emulator()
+    if not args.qemu.is_file():
+        raise base.Fail(f"--qemu {args.qemu} is neither {qemu.DISTRIBUTION} nor a file")
+    return args.qemu.resolve()
 
 
 def module_of(args, kernel):
