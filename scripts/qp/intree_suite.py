@@ -89,11 +89,11 @@ class Tree:
 
     def patches(self):
         """Applies the series."""
-        _, changes = series.states(lambda name: (self.source / name).read_text())
+        cover, changes = series.states(self.source)
         out = BUILD / "patches"
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
-        series.write(self.source, out)
+        series.write(self.source, cover, changes, out)
         patches = sorted(out.glob("*.patch"))[1:]
         for path, (_, change) in zip(patches, changes, strict=True):
             # New files alone: nothing that make reads yet.
@@ -153,13 +153,7 @@ def run(slower):
     if not overlays_work():
         jobs.tell("  skipped: an overlay cannot be mounted over the cache; run on a file system that overlayfs accepts")
         return ktap.Count(skipped=1)
-    log = jobs.log_of("tree")
-    with open(log, "wb") as out, base.started(["unshare", "--mount", sys.executable, "-P", "-m", "qp.intree_suite"], stdout=out, stderr=out) as process:
-        try:
-            status = process.wait(timeout=BUILD_TIMEOUT * slower)
-        except subprocess.TimeoutExpired:
-            status = 124
-    text = log.read_text(errors="replace")
+    status, text, log = jobs.program("tree", ["unshare", "--mount", sys.executable, "-P", "-m", "qp.intree_suite"], BUILD_TIMEOUT * slower)
     count = ktap.of_ktap(text)
     if status != 0:
         jobs.show_end(log)

@@ -53,6 +53,18 @@ def show_end(path, lines=60):
     tell("\n".join(text[-lines:]))
 
 
+def program(name, words, timeout, **variables):
+    """Runs a program with environment variables; returns its status, 124 after the timeout, its output,
+    and the file with that."""
+    log, env = log_of(name), {**os.environ, **variables}
+    with open(log, "wb") as out, base.started(words, env=env, stdout=out, stderr=subprocess.STDOUT) as process:
+        try:
+            status = process.wait(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            status = 124
+    return status, log.read_text(errors="replace"), log
+
+
 def guest(name, options, command, timeout):
     """Runs a command in a guest; returns its status, its output, and the file with all of it. The
     kernel's log is in another file."""

@@ -45,20 +45,20 @@ def placed(files):
     return {*files, intree.COMPLETION, *map(place, intree.edits())}
 
 
-def states(read):
-    """What each patch changes, in order: (patch, {path: text}); `read` has the text of a tree's file."""
+def states(tree):
+    """The cover letter, and what each patch changes in a tree, in order: (patch, {path: text})."""
     files, now = intree.derived(), {}
     cover, found = parts(placed(files))
     changes = []
     for patch, own in found:
         change = {name: files[name] for name in own if name in files}
         if intree.COMPLETION in own:
-            change[intree.COMPLETION] = intree.completed(read(intree.COMPLETION))
+            change[intree.COMPLETION] = intree.completed((tree / intree.COMPLETION).read_text())
         for edit in intree.edits():
             name = edit["file"]
             if place(edit) not in own:
                 continue
-            change[name] = now[name] = intree.inserted(edit, now.get(name) or read(name))
+            change[name] = now[name] = intree.inserted(edit, now.get(name) or (tree / name).read_text())
         changes.append((patch, change))
     return cover, changes
 
@@ -69,17 +69,16 @@ def message(of):
     return "\n\n".join([of["subject"], *body]) + "\n"
 
 
-def write(tree, out):
-    """Writes the patches for a tree into an empty directory; returns their number."""
-    cover, changes = states(lambda name: (tree / name).read_text())
+def write(tree, cover, changes, out):
+    """Writes the patches for a tree, which are its `states`, into an empty directory."""
     name, _, address = intree.author().partition(" <")
     date = base.output("git", "-C", base.TOP, "log", "-1", "--format=%aI").strip()
-    who = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in (("NAME", name), ("EMAIL", address.rstrip(">")), ("DATE", date))}
+    identity = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in (("NAME", name), ("EMAIL", address.rstrip(">")), ("DATE", date))}
     with tempfile.TemporaryDirectory() as folder:
         repository = pathlib.Path(folder)
 
         def git(*words):
-            base.output("env", *(f"{key}={value}" for key, value in who.items()), "git", "-C", repository, *words)
+            base.output("env", *(f"{key}={value}" for key, value in identity.items()), "git", "-C", repository, *words)
 
         git("init", "--quiet", "--initial-branch=qpair")
         # Only what the patches change: they apply to a whole tree as well.
@@ -97,7 +96,6 @@ def write(tree, out):
             git("commit", "--quiet", "--signoff", "--message", message(patch))
         git("config", "branch.qpair.description", message(cover))
         git("format-patch", "--quiet", "--cover-letter", "--cover-from-description=subject", "--output-directory", out, "tree")
-    return len(changes)
 
 
 def run(argv):
@@ -109,10 +107,11 @@ def run(argv):
         raise base.Fail(f"TREE={args.tree} has the driver already", "name a tree without it, or none")
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
-    count = write(tree, OUT)
+    cover, changes = states(tree)
+    write(tree, cover, changes, OUT)
     for path in sorted(OUT.iterdir()):
         print(os.path.relpath(path), flush=True)
-    base.say(f"{count} patches for Linux {'.'.join(map(str, intree.version(tree)))} in {os.path.relpath(OUT)}")
+    base.say(f"{len(changes)} patches for Linux {'.'.join(map(str, intree.version(tree)))} in {os.path.relpath(OUT)}")
     return 0
 
 

@@ -115,13 +115,7 @@ def device(chosen, emulator, name, _slower):
 
 def program(name, words, **variables):
     """Runs a program that prints TAP; returns its count."""
-    log, env = jobs.log_of(name), {**os.environ, **variables}
-    with open(log, "wb") as out, base.started(["nice", *words], env=env, stdout=out, stderr=subprocess.STDOUT) as process:
-        try:
-            status = process.wait(timeout=600)
-        except subprocess.TimeoutExpired:
-            status = 124
-    text = log.read_text(errors="replace")
+    status, text, _ = jobs.program(name, ["nice", *words], 600, **variables)
     count, plan = ktap.of_ktap(text), re.search(r"^1\.\.(\d+)$", text, re.MULTILINE)
     if not plan or count.total != int(plan[1]) or (status != 0 and not count.failed):
         count.fail(f"{count.total} results, status {status}")
