@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import threading
 import time
+import traceback
 
 from qp import base, ktap
 
@@ -126,6 +127,10 @@ class Job:
             if failure.remedy:
                 base.say(f"remedy: {failure.remedy}")
             count = ktap.Count(failed=1, bad=[str(failure)])
+        # A fault of one job's code does not end the others.
+        except Exception as fault:
+            base.say(traceback.format_exc())
+            count = ktap.Count(failed=1, bad=[f"{type(fault).__name__}: {fault}"])
         self.took, self.worked = time.monotonic() - start, base.worked() - before
         if count.failed:
             logs = [path for path in LOGGED.paths if path.exists()]

@@ -11,7 +11,7 @@ import time
 import unittest
 import unittest.mock
 
-from qp import base, jobs, ktap, test
+from qp import base, jobs, ktap, test, verbs_suite
 
 
 class Suite(unittest.TestCase):
@@ -71,6 +71,12 @@ class Suite(unittest.TestCase):
         for layer in test.LAYERS:
             self.assertEqual(kernels_of(layer) <= {None, "stock"}, layer in test.DEFAULT, layer)
 
+    def test_each_guest_of_verbs_has_a_script(self):
+        for name, guest in verbs_suite.table()["guest"].items():
+            for everything in (False, True):
+                with self.subTest(name, everything=everything):
+                    verbs_suite.script({}, verbs_suite.tests_on(guest, everything), everything, guest)
+
     def test_jobs_run_side_by_side_and_those_alone_by_themselves(self):
         together, running = threading.Barrier(2, timeout=10), []
 
@@ -85,17 +91,21 @@ class Suite(unittest.TestCase):
         def fails(_slower):
             raise base.Fail("no kernel")
 
+        def is_wrong(_slower):
+            return [*False]
+
         found = [
             jobs.Job("figures", "all", alone, alone=True),
             jobs.Job("debug", "a", beside, timeout=900),
             jobs.Job("stock", "b", beside),
             jobs.Job("host", "all", fails),
+            jobs.Job("host", "b", is_wrong),
         ]
         with unittest.mock.patch.object(jobs, "GUESTS", 3), contextlib.redirect_stdout(io.StringIO()):
             with contextlib.redirect_stderr(io.StringIO()):
                 counts = jobs.run(found)
-        self.assertEqual([counts[job].passed for job in found], [1, 3, 3, 0])
-        self.assertEqual(counts[found[3]].bad, ["no kernel"])
+        self.assertEqual([counts[job].passed for job in found], [1, 3, 3, 0, 0])
+        self.assertEqual([counts[job].bad[0][:9] for job in found[3:]], ["no kernel", "TypeError"])
         self.assertEqual(running, [1])
 
     def test_calls_side_by_side_end_with_the_first_failure(self):

@@ -115,7 +115,7 @@ def script(runs, tested, everything, guest):
     if OTHER in tested:
         lines.append(f"pyverbs-tests {OTHER} >/tmp/other 2>&1 &")
     if OURS in tested:
-        lines.append(f"pyverbs-tests {shlex.join([OURS, *guest.get('tests', [])])} 2>&1")
+        lines.append(f"pyverbs-tests {shlex.join([OURS, *(guest.get('tests') or [])])} 2>&1")
     if OTHER in tested:
         lines += ["wait", "cat /tmp/other"]
     return RUN + "\n".join(lines) + "\n"
