@@ -10,18 +10,19 @@ use super::{
         Place,
         Reserved, //
     },
-    quota::Quotas, //
+    quota::Quotas,
+    registered::{
+        Registered,
+        Verbs, //
+    },
+    request::answered, //
 };
 use crate::{
     abi::{
         uverbs::qpair_uresp_alloc_ucontext, //
         Number,
     },
-    hw::command::{
-        self,
-        Command,
-        Object, //
-    },
+    hw::command,
     kernel::{
         gate::Pass,
         mmio::Frame,
@@ -59,123 +60,6 @@ use kernel::{
     task::Kuid,
     warn_on, //
 };
-
-/// The driver of the RDMA core.
-pub(crate) struct Verbs;
-
-/// The function, in the reset epoch in which it was registered. The core may still call its driver
-/// when the function is already registered again: an old registration reaches no object of the new.
-#[derive(Clone)]
-pub(crate) struct Registered {
-    pub(super) device: Arc<Device>,
-    pub(super) quotas: Arc<Quotas>,
-    pub(super) epoch: u32,
-}
-
-impl Registered {
-    /// The way to the device.
-    ///
-    /// # Errors
-    ///
-    /// `ENETDOWN`: the device was reset, fails, or is gone. RPC tries to connect again after this
-    /// error, and gives any other to the application.
-    pub(super) fn enter(&self) -> Result<Pass<'_>> {
-        self.device.enter(self.epoch).map_err(|_| ENETDOWN)
-    }
-
-    /// Executes a command. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::enter`] and of the command.
-    pub(super) fn execute<C: Command>(&self, command: C) -> Result<C::Reply> {
-        self.device.admin.execute(&self.enter()?, command)
-    }
-}
-
-/// Whose an object is: a process's, with `P` of it in the file, or a kernel ULP's, with `U` of it.
-pub(super) enum Owner<P, U> {
-    Process(Arc<Process>, P),
-    Ulp(Registered, U),
-}
-
-impl<P, U> Owner<P, U> {
-    /// The device that has the object.
-    pub(super) fn device(&self) -> &Arc<Device> {
-        match self {
-            Self::Process(process, _) => &process.device,
-            Self::Ulp(registered, _) => &registered.device,
-        }
-    }
-
-    /// The way to the device.
-    ///
-    /// # Errors
-    ///
-    /// For a process `EIO`: the device was reset, or fails; `ENODEV`: it is gone. For a ULP
-    /// `ENETDOWN`, as of [`Registered::enter`].
-    pub(super) fn enter(&self) -> Result<Pass<'_>> {
-        match self {
-            Self::Process(process, _) => process.enter(),
-            Self::Ulp(registered, _) => registered.enter(),
-        }
-    }
-
-    /// Executes a command. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Self::enter`] and of the command.
-    pub(super) fn execute<C: Command>(&self, command: C) -> Result<C::Reply> {
-        let pass = self.enter()?;
-        self.device().admin.execute(&pass, command)
-    }
-
-    /// Queries an object of it. Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// As of [`Self::execute`].
-    pub(super) fn query<O: Object>(&self, number: Number) -> Result<O::Context> {
-        self.device().admin.query::<O>(&self.enter()?, number)
-    }
-
-    /// What the file of a process has of it.
-    ///
-    /// # Errors
-    ///
-    /// `EOPNOTSUPP`: it is a kernel ULP's.
-    pub(super) fn process(&self) -> Result<(&Arc<Process>, &P)> {
-        match self {
-            Self::Process(process, part) => Ok((process, part)),
-            Self::Ulp(..) => Err(EOPNOTSUPP),
-        }
-    }
-
-    /// What a kernel ULP has of it.
-    ///
-    /// # Errors
-    ///
-    /// `EOPNOTSUPP`: it is a process's.
-    #[inline]
-    pub(super) fn ulp(&self) -> Result<(&Registered, &U)> {
-        match self {
-            Self::Ulp(registered, part) => Ok((registered, part)),
-            Self::Process(..) => Err(EOPNOTSUPP),
-        }
-    }
-}
-
-/// `object`, whose answer was written; if it was not, `end` destroys it.
-pub(super) fn answered<T>(object: T, written: Result, end: impl FnOnce(T)) -> Result<T> {
-    match written {
-        Ok(()) => Ok(object),
-        Err(error) => {
-            end(object);
-            Err(error)
-        }
-    }
-}
 
 /// A doorbell page; the drop gives it back.
 struct Page {

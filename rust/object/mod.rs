@@ -5,7 +5,9 @@
 //! | file | is |
 //! |---|---|
 //! | [`device`] | the RDMA device: registered while the function is up; limits, port, counters |
-//! | [`file`] | an open file: a doorbell page, an account, the memory of its objects; the owner of an object |
+//! | [`file`] | an open file: a doorbell page, an account, the memory of its objects |
+//! | [`registered`] | the function, as it was registered |
+//! | [`owner`] | the process or the kernel ULP that has an object |
 //! | [`quota`] | takes doorbell pages for files, and charges objects to files and users |
 //! | [`shares`] | the pages and objects that files and users have |
 //! | [`pd`], [`cq`], [`qp`], [`srq`], [`mr`], [`mw`] | all of an object: created, changed, its events, destroyed |
@@ -17,7 +19,7 @@
 //! | [`prelude`] | what the files of most objects use |
 //!
 //! The core has the objects, by handle of a file, and destroys them in the order of their uses. An
-//! object is the device's number, and its [`Owner`](file::Owner).
+//! object is the device's number, and its [`Owner`](owner::Owner).
 //!
 //! # Page faults first
 //!
@@ -46,10 +48,12 @@ mod file;
 mod memory;
 mod mr;
 mod mw;
+mod owner;
 mod pd;
 mod prelude;
 mod qp;
 mod quota;
+mod registered;
 mod request;
 mod shares;
 mod srq;

@@ -4,17 +4,17 @@
 
 pub(super) use super::{
     buffer::UserBuffer,
-    file::{
-        answered,
-        Owner,
-        Process,
-        Registered,
-        Verbs, //
-    },
+    file::Process,
     memory::{
         ObjectMemory,
         Place, //
     },
+    owner::Owner,
+    registered::{
+        Registered,
+        Verbs, //
+    },
+    request::answered, //
 };
 pub(super) use crate::{
     abi::Number,

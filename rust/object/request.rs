@@ -29,6 +29,17 @@ use kernel::{
     prelude::*, //
 };
 
+/// `object`, whose answer was written; if it was not, `end` destroys it.
+pub(super) fn answered<T>(object: T, written: Result, end: impl FnOnce(T)) -> Result<T> {
+    match written {
+        Ok(()) => Ok(object),
+        Err(error) => {
+            end(object);
+            Err(error)
+        }
+    }
+}
+
 /// The depth of a ring for `wanted` entries, at most `1 << log_most`.
 pub(super) fn depth(wanted: u32, log_most: u8) -> Result<Depth> {
     match Depth::at_least(wanted) {

@@ -3,7 +3,7 @@
 //! The ring of a completion queue, and the queue pairs that complete in it.
 
 use super::{
-    super::file::Registered,
+    super::registered::Registered,
     held::{
         Held,
         Inner, //

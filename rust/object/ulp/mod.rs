@@ -43,11 +43,9 @@ pub(super) use self::{
 };
 
 use super::{
-    file::{
-        Owner,
-        Registered, //
-    },
-    memory::Place, //
+    memory::Place,
+    owner::Owner,
+    registered::Registered, //
 };
 use crate::{
     kernel::gate::Pass,

@@ -5,7 +5,7 @@
 //! The table of addresses is allocated with the region: a ULP maps pages and posts in any context.
 
 use super::{
-    super::file::Verbs,
+    super::registered::Verbs,
     held::{
         Held,
         Inner, //

@@ -6,7 +6,7 @@
 use super::{
     super::{
         ah::words,
-        file::{
+        registered::{
             Registered,
             Verbs, //
         },

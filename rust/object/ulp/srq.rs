@@ -3,7 +3,7 @@
 //! Shared receive queues of kernel ULPs.
 
 use super::{
-    super::file::Registered,
+    super::registered::Registered,
     held::{
         Held,
         Inner, //
