@@ -20,13 +20,11 @@ mod live;
 use crate::{
     abi::counters::Counter,
     hw::command::QueryCounters,
-    kernel::{
-        debugfs::Root,
-        report::written, //
-    },
+    kernel::debugfs::Root,
     life::device::Device,
     loopback::Loopback,
-    policy::moderation::Setting, //
+    policy::moderation::Setting,
+    report::written, //
 };
 use kernel::{
     debugfs::Scope,

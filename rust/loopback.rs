@@ -54,7 +54,6 @@ use crate::{
     },
     kernel::{
         gate::Pass,
-        report::Report,
         sync::Completion, //
     },
     life::{
@@ -64,7 +63,8 @@ use crate::{
         },
         device::Device, //
     },
-    queue::index::Depth, //
+    queue::index::Depth,
+    report::Report, //
 };
 use core::ops::Range;
 use kernel::{
@@ -174,14 +174,7 @@ impl Loopback {
     pub(crate) fn write(&self, reader: &mut UserSliceReader) -> Result {
         let plan = Plan::read(reader, self.device.limits())?;
         let _busy = self.busy.try_lock().ok_or(EBUSY)?;
-        let outcome = self.run(&plan);
-        if let Err(error) = outcome {
-            if self.report.is_none() {
-                self.report
-                    .say(fmt!("result=failed {plan} errno={}\n", -error.to_errno()));
-            }
-        }
-        outcome
+        self.run(&plan)
     }
 
     /// A read of the debugfs file: the report of the last run.
@@ -189,20 +182,26 @@ impl Loopback {
         self.report.show(f)
     }
 
+    /// Creates all objects and starts the run. Returns its progress and the start time.
+    fn begin(&self, epoch: u32, plan: &Plan) -> Result<(Arc<Progress>, Instant<Monotonic>)> {
+        let pass = self.device.enter(epoch)?;
+        let mut run = self.run.lock();
+        if run.is_some() {
+            return Err(EBUSY);
+        }
+        let (made, began) = self.build(&pass, epoch, plan)?;
+        let progress = made.progress.clone();
+        *run = Some(made);
+        Ok((progress, began))
+    }
+
     fn run(&self, plan: &Plan) -> Result {
-        self.report.clear();
         let epoch = self.device.epoch();
-        let (progress, began) = {
-            let pass = self.device.enter(epoch)?;
-            let mut run = self.run.lock();
-            if run.is_some() {
-                return Err(EBUSY);
-            }
-            let (made, began) = self.build(&pass, epoch, plan)?;
-            let progress = made.progress.clone();
-            *run = Some(made);
-            (progress, began)
-        };
+        let (progress, began) = self.begin(epoch, plan).inspect_err(|error| {
+            let errno = -error.to_errno();
+            self.report
+                .set(fmt!("result=failed {plan} errno={errno}\n"));
+        })?;
         let waited = progress.over.wait_interruptible();
         let took = began.elapsed();
         if waited.is_err() {
@@ -231,7 +230,7 @@ impl Loopback {
         let errors = progress.errors.load(Relaxed);
         let mismatches = progress.mismatches.load(Relaxed);
         let (status, detail) = (first & 0xff, first >> 8);
-        self.report.say(fmt!(
+        self.report.set(fmt!(
             "result={result} {plan} sends={sends} receives={receives} bytes={bytes} \
              usecs={usecs} errors={errors} mismatches={mismatches} status={status} \
              detail={detail}\n"

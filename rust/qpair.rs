@@ -10,6 +10,7 @@
 //! | [`queue`] | the rules: indices, credits, arming, the poll; `core` only |
 //! | [`policy`] | decisions by numbers: moderation, quotas, recovery; `core` only |
 //! | [`kernel`] | kernel APIs without an upstream abstraction; the only unsafe code |
+//! | [`report`] | the texts of debugfs files |
 //! | [`hw`] | the device by numbers and memory: registers, rings, polls, commands |
 //! | [`life`] | bring-up and shutdown, recovery, the device's clients |
 //! | [`object`] | the RDMA device and its objects, of processes and of kernel ULPs |
@@ -34,6 +35,7 @@ mod kunit;
 mod life;
 mod loopback;
 mod object;
+mod report;
 
 // A doorbell page is a kernel page, and memory is pinned in kernel pages.
 const _: () = assert!(

@@ -35,10 +35,6 @@ use crate::{
             Handler,
             Next, //
         },
-        report::{
-            written,
-            Report, //
-        },
         sync::Completion,
         task::cond_resched,
         watchdog::Check, //
@@ -47,7 +43,11 @@ use crate::{
         Plan,
         Rung, //
     },
-    polled, //
+    polled,
+    report::{
+        written,
+        Report, //
+    }, //
 };
 use kernel::{
     device::{
@@ -366,7 +366,7 @@ impl Client {
         let plan = match Plan::parse(text, self.function.kinds(), self.function.largest()) {
             Ok(plan) => plan,
             Err(reason) => {
-                self.report.say(fmt!("result=refused reason={reason}\n"));
+                self.report.set(fmt!("result=refused reason={reason}\n"));
                 return Err(EINVAL);
             }
         };
@@ -394,7 +394,7 @@ impl Client {
             _ => "failed",
         };
         let reason = Reason(outcome.halt);
-        self.report.say(fmt!(
+        self.report.set(fmt!(
             "result={result} {plan} frames={frames} bytes={bytes} usecs={usecs} \
              mismatches={mismatches} interrupts={interrupts}{reason}\n"
         ));

@@ -27,8 +27,6 @@ pub mod pci;
 pub mod poller;
 #[path = "../rust/kernel/raw.rs"]
 mod raw;
-#[path = "../rust/kernel/report.rs"]
-pub mod report;
 #[path = "../rust/kernel/sync/mod.rs"]
 pub mod sync;
 #[path = "../rust/kernel/task.rs"]

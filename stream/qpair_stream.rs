@@ -3,7 +3,7 @@
 //! The driver of the function of channels, `qpair-stream`: frames through memory, by three ways to
 //! share a ring. `Documentation/ladder.rst` describes the three.
 //!
-//! It is a module of its own, `qpair-stream.ko`. The first four rows are files of `rust/`, which are
+//! It is a module of its own, `qpair-stream.ko`. The first five rows are files of `rust/`, which are
 //! compiled for the module `qpair` too. From the bottom up:
 //!
 //! | file | is |
@@ -12,6 +12,7 @@
 //! | [`queue`] | the rules of its rings |
 //! | [`kernel`] | kernel APIs without an upstream abstraction |
 //! | [`ring`] | the memory of rings |
+//! | [`report`] | the texts of debugfs files |
 //! | [`function`] | the registers of the function, and its reset |
 //! | [`frames`] | frames, and the buffers that they are in |
 //! | [`plan`] | the parameters of a run |
@@ -40,6 +41,8 @@ mod headtail;
 mod kunit;
 mod plan;
 mod polled;
+#[path = "../rust/report.rs"]
+mod report;
 #[path = "../rust/hw/ring.rs"]
 mod ring;
 

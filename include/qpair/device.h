@@ -253,8 +253,8 @@
  */
 #define QPAIR_HW_FRMR_KEY			0x40000000
 /*
- * The bit of a CQE's or EQE's last word that tells whose it is: 1 in the
- * ring's first pass, then 0, and so on.
+ * The owner bit of the last word of a CQE or EQE: 1 in the ring's first pass,
+ * then 0, and so on.
  */
 #define QPAIR_HW_OWNER				(1ULL << 63)
 

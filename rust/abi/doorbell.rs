@@ -2,7 +2,7 @@
 //! The doorbell page, and where BARs are.
 //!
 //! A doorbell is one aligned 64-bit write: the queue's number in the low half, a
-//! 32-bit index in the high half. What it means is told by its place in the page.
+//! 32-bit index in the high half. Its place in the page is its meaning.
 //! Any other width or alignment is ignored and counted. A page reads as zero.
 
 use super::Number;

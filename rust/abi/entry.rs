@@ -305,8 +305,7 @@ pub mod send_flags {
     pub const ALL: u8 = SIGNALED | SOLICITED | FENCE | INLINE;
 }
 
-/// The bit of a CQE's or EQE's last word that tells whose it is: 1 in the ring's first pass, then
-/// 0, and so on.
+/// The owner bit of the last word of a CQE or EQE: 1 in the ring's first pass, then 0, and so on.
 pub const OWNER: u64 = 1 << 63;
 
 layout! {

@@ -88,24 +88,24 @@ pub(super) fn show(device: &Device, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     })
 }
 
-/// Queries object `number`, and prints its line by `tell`. Prints nothing if the object or the device
+/// Queries object `number`, and prints its line by `print`. Prints nothing if the object or the device
 /// is gone.
 fn with<O: Object>(
     device: &Device,
     number: Number,
-    tell: impl FnOnce(O::Context) -> fmt::Result,
+    print: impl FnOnce(O::Context) -> fmt::Result,
 ) -> fmt::Result {
     let pass = device.enter(device.epoch());
     let query = |pass| device.admin.query::<O>(&pass, number);
-    pass.and_then(query).map_or(Ok(()), tell)
+    pass.and_then(query).map_or(Ok(()), print)
 }
 
-/// Calls `tell` for all numbers that `nth` returns for all EQs, with the polls running.
+/// Calls `print` for all numbers that `nth` returns for all EQs, with the polls running.
 fn each(
     device: &Device,
     numbers: &mut KVec<Number>,
     nth: impl Fn(&Live, usize, &mut KVec<Number>),
-    mut tell: impl FnMut(Number) -> fmt::Result,
+    mut print: impl FnMut(Number) -> fmt::Result,
 ) -> fmt::Result {
     for eq in device.eqs.polls() {
         let mut at = 0;
@@ -117,7 +117,7 @@ fn each(
             }
             at += numbers.len();
             for number in &*numbers {
-                tell(*number)?;
+                print(*number)?;
             }
         }
     }

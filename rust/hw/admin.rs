@@ -86,7 +86,7 @@ use kernel::{
 
 /// Commands that may be in flight.
 pub(crate) const SLOTS: usize = 32;
-/// Sequence numbers of commands, as many as a tag can tell apart.
+/// Sequence numbers of commands, as many as tags distinguish.
 const SEQUENCES: u64 = (1 << 43) - 2;
 /// Timeout of a command at the head of the ring.
 const PATIENCE: Msecs = 10_000;

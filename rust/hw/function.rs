@@ -86,7 +86,7 @@ pub(crate) struct Limits {
     pub(crate) wired: bool,
 }
 
-/// What has the state of a function, and is told when that fails. Any context.
+/// The owner of the state of a function, which handles its failures. Any context.
 pub(crate) trait Supervisor: Send + Sync {
     /// How often the function was reset.
     fn epoch(&self) -> u32;
@@ -117,7 +117,7 @@ pub(crate) struct Function {
     /// The index of the device: of its debugfs directory, its interrupts, its trace points and its
     /// GUID.
     pub(crate) index: u32,
-    /// Has its state, and is told of failures.
+    /// The owner of its state.
     pub(crate) supervisor: Arc<dyn Supervisor>,
 }
 

@@ -11,7 +11,7 @@ use kernel::{
     pci, //
 };
 
-/// What probe is told about the matching entry of the ID table.
+/// The matching entry of the ID table, as probe gets it.
 pub type IdInfo<'a, T> = Option<&'a T>;
 
 /// A BAR that is taken away when the device unbinds.

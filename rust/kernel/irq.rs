@@ -118,7 +118,7 @@ impl<'a> Vectors<'a> {
     }
 }
 
-/// The CPU of an interrupt, as the interrupt core was told.
+/// The CPU of an interrupt, as set in the interrupt core.
 ///
 /// # Invariants
 ///

@@ -15,7 +15,6 @@
 //! | [`irq`], [`poller`] | N vectors, and the poll that an interrupt schedules |
 //! | [`watchdog`] | periodic work in process context |
 //! | [`debugfs`] | the debugfs directory that all devices share |
-//! | [`report`] | what is written to a debugfs file, and the report of a client |
 //! | [`eventfd`] | signaling a process from any context |
 //! | [`sync`] | completions with a timeout |
 //! | [`task`] | privileges and limits of the calling task |
@@ -51,7 +50,6 @@ pub mod pci;
 pub mod poller;
 mod raw;
 pub mod rdma;
-pub mod report;
 pub mod sync;
 pub mod task;
 pub mod trace;

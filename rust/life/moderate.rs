@@ -48,7 +48,7 @@ use kernel::{
 /// Between two samples while there is traffic and for a second after it, in milliseconds.
 pub(crate) const SAMPLE: Msecs = 10;
 /// Between two samples otherwise, in milliseconds.
-pub(super) const REST: Msecs = 250;
+pub(super) const SAMPLE_SLOW: Msecs = 250;
 
 /// The mode of moderation, of all EQs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +154,7 @@ impl Choice {
 
     /// Sends the device the settings that differ from its own. Returns the first error, after all
     /// EQs.
-    fn tell(&self, pass: &Pass<'_>, hw: &Hardware) -> Result {
+    fn apply(&self, pass: &Pass<'_>, hw: &Hardware) -> Result {
         let mut result = Ok(());
         for (index, eq) in hw.eqs.polls().iter().enumerate() {
             let setting = self.wanted(index);
@@ -211,7 +211,7 @@ impl Moderation {
         let mut choice = self.choice.lock();
         choice.mode = mode.unwrap_or(choice.mode);
         choice.tracks.clear();
-        choice.tell(pass, hw)
+        choice.apply(pass, hw)
     }
 
     /// Samples the load of each EQ and updates the device. Returns the time until the next sample.
@@ -237,11 +237,11 @@ impl Moderation {
             }
         }
         // A refused setting is sent again at the next sample.
-        if let Err(error) = choice.tell(pass, hw) {
+        if let Err(error) = choice.apply(pass, hw) {
             dev_dbg!(pass.dev(), "moderation is not changed: {error:?}\n");
         }
-        if choice.pace.rests(busy) {
-            REST
+        if choice.pace.slows(busy) {
+            SAMPLE_SLOW
         } else {
             SAMPLE
         }

@@ -5,7 +5,7 @@
 
 use super::{
     device::Device,
-    moderate::REST, //
+    moderate::SAMPLE_SLOW, //
 };
 use crate::{
     kernel::watchdog::Check,
@@ -99,10 +99,10 @@ impl Check for Sampler {
     fn check(&self) -> Msecs {
         let device = &*self.0;
         if device.health() != Health::Up {
-            return REST;
+            return SAMPLE_SLOW;
         }
         let Ok(pass) = device.enter(device.epoch()) else {
-            return REST;
+            return SAMPLE_SLOW;
         };
         device.moderation.sample(&pass, device)
     }

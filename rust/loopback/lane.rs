@@ -78,8 +78,8 @@ pub(super) struct Lane {
     failed: bool,
     /// It has finished and was counted.
     over: bool,
-    /// It is in `stirred`.
-    is_stirred: bool,
+    /// It is in `pending`.
+    is_pending: bool,
 }
 
 impl Lane {
@@ -95,7 +95,7 @@ impl Lane {
             receives: Self::receives(index as u64, 0),
             failed: false,
             over: false,
-            is_stirred: false,
+            is_pending: false,
         }
     }
 
@@ -124,11 +124,11 @@ pub(super) struct Lanes {
     /// Lanes that are not done.
     left: usize,
     /// Places of lanes that may have something to post, each once. There is room for all.
-    stirred: KVec<u16>,
+    pending: KVec<u16>,
     /// Operations done in this turn.
     sent: u64,
     /// The end of the group was reported.
-    told: bool,
+    is_reported: bool,
 }
 
 /// Word `word` of operation `n` of lane `lane`.
@@ -149,9 +149,9 @@ impl Lanes {
     pub(super) fn new(plan: Plan, lanes: KVec<Lane>, progress: Arc<Progress>) -> Result<Self> {
         Ok(Self {
             left: lanes.len(),
-            stirred: KVec::with_capacity(lanes.len(), GFP_KERNEL)?,
+            pending: KVec::with_capacity(lanes.len(), GFP_KERNEL)?,
             sent: 0,
-            told: false,
+            is_reported: false,
             plan,
             lanes,
             progress,
@@ -228,18 +228,18 @@ impl Lanes {
 
     /// Marks the lane at `place` for posting at the end of the turn.
     #[inline]
-    fn stir(&mut self, place: usize) {
+    fn mark_pending(&mut self, place: usize) {
         if let Some(lane) = self.lanes.get_mut(place) {
-            if !lane.is_stirred {
-                lane.is_stirred = true;
+            if !lane.is_pending {
+                lane.is_pending = true;
                 // CAST: There are fewer places. There is room: each is there once.
-                let _: Result<_, _> = self.stirred.push_within_capacity(place as u16);
+                let _: Result<_, _> = self.pending.push_within_capacity(place as u16);
             }
         }
     }
 
     /// Posts what can be posted of the lane at `place`.
-    fn pump(&mut self, queues: &mut Queues, place: usize) {
+    fn post_ready(&mut self, queues: &mut Queues, place: usize) {
         let free = queues.free(place);
         let Self {
             plan,
@@ -254,7 +254,7 @@ impl Lanes {
         let Some(lane) = lanes.get_mut(place) else {
             return;
         };
-        lane.is_stirred = false;
+        lane.is_pending = false;
         if lane.failed || progress.cancelled.load(Acquire) {
             return;
         }
@@ -397,7 +397,7 @@ impl Lanes {
             if let Some(Err(Bogus)) = repaid {
                 self.progress.mismatches.fetch_add(1, Relaxed);
             }
-            self.stir(peer);
+            self.mark_pending(peer);
         }
     }
 
@@ -428,7 +428,7 @@ impl Lanes {
             lane.done = past;
         }
         self.sent = self.sent.wrapping_add(past.wrapping_sub(first));
-        self.stir(place);
+        self.mark_pending(place);
         if mismatches != 0 {
             self.progress.mismatches.fetch_add(mismatches, Relaxed);
         }
@@ -464,7 +464,7 @@ impl CqClient for Lanes {
             queues.ring(doorbells);
         }
         for place in 0..self.lanes.len() {
-            self.pump(queues, place);
+            self.post_ready(queues, place);
         }
     }
 
@@ -481,14 +481,14 @@ impl CqClient for Lanes {
             }
             rest = rest.get(taken..).unwrap_or_default();
         }
-        while let Some(place) = self.stirred.pop() {
-            self.pump(queues, place.into());
+        while let Some(place) = self.pending.pop() {
+            self.post_ready(queues, place.into());
         }
         // Before the end is reported.
         self.progress.sends.fetch_add(self.sent, Relaxed);
         self.sent = 0;
-        if self.left == 0 && !self.told {
-            self.told = true;
+        if self.left == 0 && !self.is_reported {
+            self.is_reported = true;
             if self.progress.left.fetch_sub(1, Full) == 1 {
                 self.progress.over.complete();
             }

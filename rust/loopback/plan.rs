@@ -8,8 +8,8 @@ use crate::{
         function::Limits,
         qp::Sizes, //
     },
-    kernel::report::written,
-    queue::index::Depth, //
+    queue::index::Depth,
+    report::written, //
 };
 use kernel::{
     fmt,

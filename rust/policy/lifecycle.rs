@@ -180,7 +180,7 @@ const TABLE: [Row; 13] = [
 /// What the watchdog does about a device that has failed.
 #[derive(Debug)]
 pub struct Failed {
-    /// The task that tells clients of the loss.
+    /// The task that announces the loss to clients.
     pub announce: Option<Task>,
     /// The epoch that failed, if the device is to be reset now; [`Lifecycle::tried`] follows.
     pub reset: Option<u32>,

@@ -94,8 +94,8 @@ const IDLE: u32 = 4;
 const REFUSED: u32 = 64;
 const REFUSED_MOST: u32 = 1 << 14;
 
-/// Idle samples until the sampler rests.
-const AWAKE: u32 = 100;
+/// Idle samples until the sampler slows down.
+const SLOW_AFTER: u32 = 100;
 
 /// When a sampler looks next: soon while there is traffic and for 100 samples after it, so
 /// that a load of bursts is moderated in each burst.
@@ -106,15 +106,15 @@ pub struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { idle: AWAKE }
+        Self { idle: SLOW_AFTER }
     }
 }
 
 impl Pace {
-    /// Whether the sampler rests after this sample. `busy`: an EQ had traffic, or is moderated.
-    pub fn rests(&mut self, busy: bool) -> bool {
+    /// Whether the sampler slows down after this sample. `busy`: an EQ had traffic, or is moderated.
+    pub fn slows(&mut self, busy: bool) -> bool {
         self.idle = if busy { 0 } else { self.idle.saturating_add(1) };
-        self.idle >= AWAKE
+        self.idle >= SLOW_AFTER
     }
 }
 

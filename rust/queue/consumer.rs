@@ -12,7 +12,7 @@
 //! first two are plain values, since they stay true for ever:
 //!
 //! - [`Seen`]: this entry was read from that ring;
-//! - [`Published`]: the device was told that software is done with everything before this index;
+//! - [`Published`]: the head doorbell has released everything before this index to the device;
 //! - [`Flushed`]: everything that was read has been published. That holds only until the next read,
 //!   so it borrows the consumer.
 //!

@@ -24,7 +24,7 @@ ORDER = [
     ["abi"],
     ["queue"],
     ["policy"],
-    ["kernel"],
+    ["kernel", "report"],
     ["hw"],
     ["life"],
     ["object", "loopback"],

@@ -226,8 +226,8 @@ impl<Q: Completes> Client for UlpCq<Q> {
         self.held.cut();
     }
 
-    /// Its ULP is told to poll if anything is posted. One without may be about to free the queue:
-    /// nothing is to be told then.
+    /// Its ULP gets an event, and polls, if anything is posted. One without requests may be about to
+    /// free the queue: it gets none.
     fn flush(&self) {
         let has_pending = {
             let mut inner = self.held.lock();

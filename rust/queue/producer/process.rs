@@ -113,7 +113,7 @@ impl<S: Storage, K: Kind> Producer<S, K> {
 
 impl<'a, V: Rows + 'a> Batch<'a, V, Sq> {
     /// Posts work requests of one block in a row; returns how many. `next` gives whether the caller
-    /// wants the next one signaled, and what writes it, which is told whether it must be. The row
+    /// wants the next one signaled, and what writes it, given whether it must be. The row
     /// ends where `next` gives none, where no slot is free, or where the ring's memory ends.
     #[inline(always)]
     pub fn post_row<W>(&mut self, mut next: impl FnMut() -> Option<(bool, W)>) -> u32

@@ -360,17 +360,17 @@ fn recorded_loads() {
     }
 }
 
-/// A sampler at rest would detect a burst only when it is over.
+/// A slow sampler would detect a burst only when it is over.
 fn bursts_are_sampled_from_their_beginning() {
     let mut pace = Pace::default();
-    assert!(pace.rests(false), "an idle device is sampled often");
+    assert!(pace.slows(false), "an idle device is sampled often");
     for _burst in 0..3 {
-        assert!(!pace.rests(true));
+        assert!(!pace.slows(true));
         for idle in 1..100 {
-            assert!(!pace.rests(false), "at rest after {idle} idle samples");
+            assert!(!pace.slows(false), "slow after {idle} idle samples");
         }
     }
-    assert!(pace.rests(false) && pace.rests(false));
+    assert!(pace.slows(false) && pace.slows(false));
 }
 
 /// Impossible samples: still a count and a time or neither, and never a long time.

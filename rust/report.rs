@@ -16,7 +16,7 @@ use kernel::{
 /// # Errors
 ///
 /// `EINVAL` if it is longer or no UTF-8, `EFAULT`.
-pub fn written<'a, const N: usize>(
+pub(crate) fn written<'a, const N: usize>(
     reader: &mut UserSliceReader,
     buffer: &'a mut [u8; N],
 ) -> Result<&'a str> {
@@ -28,37 +28,27 @@ pub fn written<'a, const N: usize>(
 
 /// The report of a client's last run.
 #[pin_data]
-pub struct Report {
+pub(crate) struct Report {
     #[pin]
     text: Mutex<Option<CString>>,
 }
 
 impl Report {
     /// A report that is empty: there was no run.
-    pub fn new() -> impl PinInit<Self> {
+    pub(crate) fn new() -> impl PinInit<Self> {
         pin_init!(Self {
             text <- new_mutex!(None, "Report::text"),
         })
     }
 
     /// Replaces it; without memory, by none. Process context; sleeps.
-    pub fn say(&self, text: fmt::Arguments<'_>) {
+    pub(crate) fn set(&self, text: fmt::Arguments<'_>) {
         let text = CString::try_from_fmt(text).ok();
         *self.text.lock() = text;
     }
 
-    /// Removes it. Process context; sleeps.
-    pub fn clear(&self) {
-        *self.text.lock() = None;
-    }
-
-    /// Whether there is none. Process context; sleeps.
-    pub fn is_none(&self) -> bool {
-        self.text.lock().is_none()
-    }
-
     /// Shows it, or `result=none`. Process context; sleeps.
-    pub fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(crate) fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.text.lock().as_deref().map(CStr::to_str) {
             Some(Ok(text)) => f.write_str(text),
             _ => f.write_str("result=none\n"),
