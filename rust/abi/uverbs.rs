@@ -25,6 +25,11 @@ macro_rules! structures {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[cfg_attr(MODULE, derive(FromBytes, IntoBytes, Immutable))]
         pub struct $name { $( $(#[$of])* pub $field: $type, )* }
+
+        impl $name {
+            /// Bytes of a request in the first version of the structure; a shorter one is refused.
+            pub const LEAST: usize = size_of::<Self>();
+        }
     )* };
 }
 

@@ -87,7 +87,7 @@ impl Cq {
         request: CqRequest,
         udata: Udata<'_>,
     ) -> Result<(Self, u32)> {
-        let (asked, reply): (qpair_ureq_create_cq, _) = udata.read(24)?;
+        let (asked, reply) = udata.read::<qpair_ureq_create_cq>(qpair_ureq_create_cq::LEAST)?;
         if asked.reserved != 0 {
             return Err(EINVAL);
         }
@@ -165,7 +165,7 @@ impl cq::Operations<Verbs> for Cq {
     // `EINVAL`: the memory does not hold so many entries, that is beyond the limits, or more are unread.
     // `EPIPE`: it was overrun.
     fn resize(&self, entries: u32, udata: Udata<'_>) -> Result<u32> {
-        let (asked, reply): (qpair_ureq_resize_cq, _) = udata.read(16)?;
+        let (asked, reply) = udata.read::<qpair_ureq_resize_cq>(qpair_ureq_resize_cq::LEAST)?;
         let (process, place) = self.owner.process()?;
         let device = &process.device;
         let depth = depth(entries, device.limits().log_cq)?;

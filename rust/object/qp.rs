@@ -327,7 +327,7 @@ impl Qp {
         request: QpRequest<'_, Verbs>,
         udata: Udata<'_>,
     ) -> Result<(Self, u32)> {
-        let (asked, reply): (qpair_ureq_create_qp, _) = udata.read(48)?;
+        let (asked, reply) = udata.read::<qpair_ureq_create_qp>(qpair_ureq_create_qp::LEAST)?;
         let device = &process.device;
         let (sq, rq) = pins(device.limits(), &request, &asked)?;
         let ((sq, sq_depth), (rq, rq_depth)) = (sq, rq.unzip());

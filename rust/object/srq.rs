@@ -75,7 +75,7 @@ impl Srq {
         request: SrqRequest<'_, Verbs>,
         udata: Udata<'_>,
     ) -> Result<(Self, u32)> {
-        let (asked, reply): (qpair_ureq_create_srq, _) = udata.read(24)?;
+        let (asked, reply) = udata.read::<qpair_ureq_create_srq>(qpair_ureq_create_srq::LEAST)?;
         let device = &process.device;
         let (limits, max_sge) = (device.limits(), request.attr.max_sge);
         let fits = request.attr.max_wr <= asked.depth
@@ -183,7 +183,7 @@ impl srq::Operations<Verbs> for Srq {
         };
         let (process, place) = self.owner.process()?;
         let (device, udata) = (&process.device, udata.ok_or(EOPNOTSUPP)?);
-        let (asked, _reply): (qpair_ureq_modify_srq, _) = udata.read(24)?;
+        let (asked, _reply) = udata.read::<qpair_ureq_modify_srq>(qpair_ureq_modify_srq::LEAST)?;
         let limits = device.limits();
         if max_wr == 0 || max_wr > asked.depth || asked.reserved != 0 {
             return Err(EINVAL);
