@@ -218,13 +218,11 @@ impl cq::Operations<Verbs> for Cq {
     }
 
     fn details(&self, details: &mut Details<'_>) -> Result {
-        if self.owner.process().is_err() {
-            return Ok(());
-        }
-        let now = self.owner.query::<command::Cq>(self.number)?;
-        details.number(c"number", self.number.raw())?;
-        details.number(c"producer", now.producer)?;
-        details.number(c"consumer", now.consumer)?;
-        request::buffer(details, &now.buffer)
+        self.owner.details::<command::Cq>(self.number, |now| {
+            details.number(c"number", self.number.raw())?;
+            details.number(c"producer", now.producer)?;
+            details.number(c"consumer", now.consumer)?;
+            request::buffer(details, &now.buffer)
+        })
     }
 }

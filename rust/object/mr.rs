@@ -245,10 +245,7 @@ impl mr::Operations<Verbs> for Mr {
     }
 
     fn details(&self, details: &mut Details<'_>) -> Result {
-        if self.owner.process().is_err() {
-            return Ok(());
-        }
-        let now = self.owner.query::<command::Mr>(self.number)?;
-        request::buffer(details, &now.buffer)
+        self.owner
+            .details::<command::Mr>(self.number, |now| request::buffer(details, &now.buffer))
     }
 }

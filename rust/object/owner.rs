@@ -67,6 +67,23 @@ impl<P, U> Owner<P, U> {
         self.device().admin.query::<O>(&self.enter()?, number)
     }
 
+    /// Gives `show` an object of a process, queried, for `rdma resource`. That of a kernel ULP has no
+    /// details. Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::execute`]; those of `show`.
+    pub(super) fn details<O: Object>(
+        &self,
+        number: Number,
+        show: impl FnOnce(O::Context) -> Result,
+    ) -> Result {
+        match self {
+            Self::Process(..) => show(self.query::<O>(number)?),
+            Self::Ulp(..) => Ok(()),
+        }
+    }
+
     /// What the file of a process has of it.
     ///
     /// # Errors

@@ -555,22 +555,20 @@ impl qp::Operations<Verbs> for Qp {
     }
 
     fn details(&self, details: &mut Details<'_>) -> Result {
-        if self.owner.process().is_err() {
-            return Ok(());
-        }
-        let now = self.owner.query::<command::Qp>(self.number)?;
-        details.number(c"number", self.number.raw())?;
-        details.number(c"sq_producer", now.sq_producer)?;
-        details.number(c"sq_consumer", now.sq_consumer)?;
-        details.number(c"rq_producer", now.rq_producer)?;
-        details.number(c"rq_consumer", now.rq_consumer)?;
-        details.number(c"sq_psn", now.sq_psn)?;
-        details.number(c"rq_psn", now.rq_psn)?;
-        details.number(c"acked_psn", now.acked_psn)?;
-        details.number(c"in_flight", now.in_flight.into())?;
-        details.number(c"room", now.room.into())?;
-        details.number(c"repeats", now.repeats.into())?;
-        details.number(c"waits_for", now.waits_for.into())
+        self.owner.details::<command::Qp>(self.number, |now| {
+            details.number(c"number", self.number.raw())?;
+            details.number(c"sq_producer", now.sq_producer)?;
+            details.number(c"sq_consumer", now.sq_consumer)?;
+            details.number(c"rq_producer", now.rq_producer)?;
+            details.number(c"rq_consumer", now.rq_consumer)?;
+            details.number(c"sq_psn", now.sq_psn)?;
+            details.number(c"rq_psn", now.rq_psn)?;
+            details.number(c"acked_psn", now.acked_psn)?;
+            details.number(c"in_flight", now.in_flight.into())?;
+            details.number(c"room", now.room.into())?;
+            details.number(c"repeats", now.repeats.into())?;
+            details.number(c"waits_for", now.waits_for.into())
+        })
     }
 }
 
