@@ -16,7 +16,10 @@ use crate::{
     },
     hw::function::Limits,
     kernel::{
-        rdma::Details,
+        rdma::{
+            mr,
+            Details, //
+        },
         umem::{
             Access,
             Pinned, //
@@ -74,13 +77,13 @@ pub(super) fn max_sge(limits: &Limits) -> u32 {
 
 /// The rights that the device knows: those of the core, `IB_ACCESS_*`, and their own.
 const RIGHTS: [(u32, u8); 7] = [
-    (1 << 0, access::LOCAL_WRITE),
-    (1 << 1, access::REMOTE_WRITE),
-    (1 << 2, access::REMOTE_READ),
-    (1 << 3, access::REMOTE_ATOMIC),
-    (1 << 4, access::BIND),
-    (1 << 8, access::FLUSH_GLOBAL),
-    (1 << 9, access::FLUSH_PERSISTENT),
+    (mr::LOCAL_WRITE, access::LOCAL_WRITE),
+    (mr::REMOTE_WRITE, access::REMOTE_WRITE),
+    (mr::REMOTE_READ, access::REMOTE_READ),
+    (mr::REMOTE_ATOMIC, access::REMOTE_ATOMIC),
+    (mr::MW_BIND, access::BIND),
+    (mr::FLUSH_GLOBAL, access::FLUSH_GLOBAL),
+    (mr::FLUSH_PERSISTENT, access::FLUSH_PERSISTENT),
 ];
 
 /// The rights in `wanted` that the device knows, and the rest.
@@ -93,8 +96,7 @@ fn split(wanted: u32) -> (u8, u32) {
 
 /// The rights of a region. Optional ones are dropped.
 pub(super) fn rights(wanted: u32) -> Result<u8> {
-    const OPTIONAL: u32 = 0x3ff0_0000;
-    match split(wanted & !OPTIONAL) {
+    match split(wanted & !mr::OPTIONAL) {
         (rights, 0) => Ok(rights),
         _ => Err(EOPNOTSUPP),
     }

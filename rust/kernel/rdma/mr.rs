@@ -2,6 +2,17 @@
 
 //! Memory regions.
 
+pub use super::bindings::{
+    ib_access_flags_IB_ACCESS_FLUSH_GLOBAL as FLUSH_GLOBAL,
+    ib_access_flags_IB_ACCESS_FLUSH_PERSISTENT as FLUSH_PERSISTENT,
+    ib_access_flags_IB_ACCESS_LOCAL_WRITE as LOCAL_WRITE,
+    ib_access_flags_IB_ACCESS_MW_BIND as MW_BIND,
+    ib_access_flags_IB_ACCESS_OPTIONAL as OPTIONAL,
+    ib_access_flags_IB_ACCESS_REMOTE_ATOMIC as REMOTE_ATOMIC,
+    ib_access_flags_IB_ACCESS_REMOTE_READ as REMOTE_READ,
+    ib_access_flags_IB_ACCESS_REMOTE_WRITE as REMOTE_WRITE, //
+};
+
 use super::{
     context::Caller,
     details::Details,
