@@ -14,10 +14,8 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{
-            Acquire,
             Atomic,
-            Full,
-            Release, //
+            Full, //
         },
         Arc,
         SpinLockIrq, //
@@ -34,11 +32,10 @@ use kernel::{
 #[pin_data]
 pub struct Armed {
     armed: Atomic<bool>,
-    /// It had a queue pair: `ib_alloc_cq()` arms a CQ that it has not finished.
-    is_used: Atomic<bool>,
+    events: Events<CqEvent>,
     /// Locked while the ULP's handler runs.
     #[pin]
-    events: SpinLockIrq<Events<CqEvent>>,
+    handler: SpinLockIrq<()>,
     #[pin]
     work: Work<Self>,
 }
@@ -53,17 +50,12 @@ impl Armed {
         Arc::pin_init(
             pin_init!(Self {
                 armed: Atomic::new(false),
-                is_used: Atomic::new(false),
-                events <- new_spinlock_irq!(events, "Armed::events"),
+                events,
+                handler <- new_spinlock_irq!((), "Armed::handler"),
                 work <- new_work!("Armed::work"),
             }),
             GFP_KERNEL,
         )
-    }
-
-    /// The CQ has a queue pair: its ULP has finished it. Any context.
-    pub fn used(&self) {
-        self.is_used.store(true, Release);
     }
 
     /// The ULP asks for an event. Any context.
@@ -74,8 +66,10 @@ impl Armed {
     /// Reports a completion, if that was asked for, and there may be one. Any context, but not from an
     /// operation that the ULP calls: it may hold a lock that its handler takes.
     pub fn raise(&self) {
-        if self.is_used.load(Acquire) && self.armed.xchg(false, Full) {
-            self.events.lock().complete();
+        // What `ib_alloc_cq()` asks for is not lost.
+        if self.events.is_finished() && self.armed.xchg(false, Full) {
+            let _handler = self.handler.lock();
+            self.events.complete();
         }
     }
 
@@ -128,16 +122,27 @@ mod tests {
         // SAFETY: It is there until the end of this function, where nothing is deferred.
         let events = unsafe { Events::new(&raw mut *cq) }?;
         let armed = Armed::new(events.clone())?;
-        armed.used();
+        // The CQ is not finished.
+        events.complete();
+        assert_eq!(calls.load(Relaxed), 0);
+        armed.arm();
         // Interrupts are off: the CPU runs no BH.
         let lock = Arc::pin_init(new_spinlock_irq!((), "a ULP's"), GFP_KERNEL)?;
-        for (asked, expected) in [(false, 0), (true, 1)] {
+        for (finished, asked, expected) in [
+            (false, false, 0),
+            (true, false, 1),
+            (true, false, 1),
+            (true, true, 2),
+        ] {
+            if finished {
+                events.finish();
+            }
             if asked {
                 armed.arm();
             }
-            let held = lock.lock();
+            let (held, before) = (lock.lock(), calls.load(Relaxed));
             armed.defer();
-            assert_eq!(calls.load(Relaxed), 0);
+            assert_eq!(calls.load(Relaxed), before);
             drop(held);
             armed.flush();
             assert_eq!(calls.load(Relaxed), expected);

@@ -211,6 +211,9 @@ impl<T: Driver> Ops<T> {
             };
             let caller = Caller::new((*cq).device, udata)?;
             let events = Events::new(cq)?;
+            if let Caller::Process(..) = caller {
+                events.finish();
+            }
             let request = CqRequest {
                 entries: attr.cqe,
                 vector: attr.comp_vector,

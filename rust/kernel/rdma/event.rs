@@ -15,7 +15,8 @@ use kernel::{
         atomic::{
             Acquire,
             Atomic,
-            Full, //
+            Full,
+            Release, //
         },
         Arc,
         SpinLockIrq, //
@@ -58,6 +59,8 @@ pub trait Target: Copy + 'static {
 struct Shared<T: Target> {
     /// Null once the object is destroyed.
     object: Atomic<*mut T::Raw>,
+    /// The handler of a CQ's completions is set.
+    is_finished: Atomic<bool>,
     /// Handlers that run, and one more until the object is cut off.
     running: Atomic<u32>,
     /// The object is cut off, and no handler of it runs.
@@ -93,6 +96,7 @@ impl<T: Target> Events<T> {
         let reader = unsafe { T::reader(object) };
         let shared = pin_init!(Shared {
             object: Atomic::new(object),
+            is_finished: Atomic::new(false),
             running: Atomic::new(1),
             idle <- Completion::new(),
             reader <- new_spinlock_irq!(reader, "Events::reader"),
@@ -149,12 +153,26 @@ impl<T: Target> Events<T> {
 }
 
 impl Events<CqEvent> {
-    /// Reports a completion for which a notification was requested, as [`Self::raise`] does an event.
+    /// The handler of completions is set, and does not change any more: that of a process before the
+    /// CQ is created, that of a kernel ULP before a queue pair is created on it. Any context.
+    pub(super) fn finish(&self) {
+        self.0.is_finished.store(true, Release);
+    }
+
+    /// Whether the handler of completions is set: `ib_alloc_cq()` sets it after the create, and arms the
+    /// CQ. Any context.
+    pub(super) fn is_finished(&self) -> bool {
+        self.0.is_finished.load(Acquire)
+    }
+
+    /// Reports a completion for which a notification was requested, as [`Self::raise`] does an event;
+    /// nothing, before the CQ has its handler.
     pub fn complete(&self) {
+        if !self.is_finished() {
+            return;
+        }
         self.with(|cq| {
-            // SAFETY: The object is there as long as `with` runs. The handlers of a process's CQ are set
-            // before the driver's part is created. A kernel ULP sets its own before it arms, and the
-            // driver reports no completion of a CQ that is not armed.
+            // SAFETY: The object is there as long as `with` runs, and its handler does not change.
             unsafe {
                 if let Some(handler) = (*cq).comp_handler {
                     handler(cq, (*cq).cq_context);

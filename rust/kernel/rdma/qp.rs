@@ -235,20 +235,28 @@ impl<T: Driver> Ops<T> {
             return Err(EINVAL);
         }
         // SAFETY: By the caller's promise, objects of this device that outlive the queue pair.
-        unsafe {
-            Ok(QpRequest {
-                pd: CorePd::<T>::get((*qp).pd),
-                send_cq: &CoreCq::<T>::get(attr.send_cq).1,
-                recv_cq: &CoreCq::<T>::get(attr.recv_cq).1,
-                srq: (!attr.srq.is_null()).then(|| &CoreSrq::<T>::get(attr.srq).1),
-                events,
-                service,
-                cap: &attr.cap,
-                no_own_copy: flags != 0,
-                is_gsi: attr.qp_type == bindings::ib_qp_type_IB_QPT_GSI,
-                signal_all: attr.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
-            })
+        let (pd, [send_cq, recv_cq], srq) = unsafe {
+            (
+                CorePd::<T>::get((*qp).pd),
+                [attr.send_cq, attr.recv_cq].map(|cq| CoreCq::<T>::get(cq)),
+                (!attr.srq.is_null()).then(|| &CoreSrq::<T>::get(attr.srq).1),
+            )
+        };
+        for (events, _) in [send_cq, recv_cq] {
+            events.finish();
         }
+        Ok(QpRequest {
+            pd,
+            send_cq: &send_cq.1,
+            recv_cq: &recv_cq.1,
+            srq,
+            events,
+            service,
+            cap: &attr.cap,
+            no_own_copy: flags != 0,
+            is_gsi: attr.qp_type == bindings::ib_qp_type_IB_QPT_GSI,
+            signal_all: attr.sq_sig_type == bindings::ib_sig_type_IB_SIGNAL_ALL_WR,
+        })
     }
 
     /// # Safety

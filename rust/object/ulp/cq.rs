@@ -151,7 +151,6 @@ impl<Q: Completes> UlpCq<Q> {
     /// `EEXIST`, `EINVAL`, as of the table.
     pub(super) fn add(&self, number: Number, qp: Arc<Q>, room: Room<Arc<Q>>) -> Result {
         let added = self.held.lock().state.qps.insert(number, qp, room);
-        self.armed.used();
         // The rest is dropped with the lock released.
         added.map_err(|(error, _qp)| error)
     }
