@@ -13,8 +13,12 @@ use super::{
     prelude::*, //
 };
 use core::{
-    marker::PhantomData,
-    ptr, //
+    mem::{
+        take,
+        MaybeUninit, //
+    },
+    ptr,
+    slice, //
 };
 
 /// The attributes of a completion queue that is created.
@@ -118,44 +122,39 @@ pub struct WorkCompletion<'a> {
 
 /// Room for the completions of a poll.
 pub struct Completions<'a> {
-    next: *mut bindings::ib_wc,
-    left: usize,
-    memory: PhantomData<&'a mut bindings::ib_wc>,
+    left: &'a mut [MaybeUninit<bindings::ib_wc>],
 }
 
 impl Completions<'_> {
     /// Whether there is none left.
     #[inline]
     pub fn is_full(&self) -> bool {
-        self.left == 0
+        self.left.is_empty()
     }
 
     /// Gives a completion to the poller. One of a queue pair that is being destroyed is dropped, as one
     /// for which there is no room.
     pub fn put(&mut self, completion: &WorkCompletion<'_>) {
-        if self.is_full() {
+        // Its address alone: what was put before a destroy is the poller's in any case.
+        let Some(qp) = completion.qp.address() else {
             return;
-        }
-        let put = completion.qp.with(|qp| {
-            // SAFETY: There is room for as many as are left.
-            unsafe { completion.fill(&mut *self.next, qp) };
-        });
-        if put {
-            // SAFETY: As above: it is at most one past the last.
-            self.next = unsafe { self.next.add(1) };
-            self.left -= 1;
+        };
+        if let [first, left @ ..] = take(&mut self.left) {
+            first.write(completion.of(qp));
+            self.left = left;
         }
     }
 }
 
 impl WorkCompletion<'_> {
-    fn fill(&self, wc: &mut bindings::ib_wc, qp: *mut bindings::ib_qp) {
+    /// As the core has it, of `qp`.
+    fn of(&self, qp: *mut bindings::ib_qp) -> bindings::ib_wc {
         let imm = self.imm.map_or(0, |_| bindings::ib_wc_flags_IB_WC_WITH_IMM);
         let invalidate = bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
         let invalidate = self.invalidated.map_or(0, |_| invalidate);
         // The core finds out itself whether the GRH is a header of IPv4.
         let grh = self.from.map_or(0, |_| bindings::ib_wc_flags_IB_WC_GRH);
-        *wc = bindings::ib_wc {
+        let mut wc = bindings::ib_wc {
             status: self.status.into(),
             opcode: match self.what {
                 // CAST: The discriminant.
@@ -174,6 +173,7 @@ impl WorkCompletion<'_> {
         };
         wc.__bindgen_anon_1.wr_id = self.id;
         wc.ex.imm_data = self.imm.or(self.invalidated).unwrap_or(0);
+        wc
     }
 }
 
@@ -280,18 +280,21 @@ impl<T: Driver> Ops<T> {
         most: c_int,
         wc: *mut bindings::ib_wc,
     ) -> c_int {
-        // SAFETY: A queue of this driver, and room for `most` completions.
-        let (_, part) = unsafe { CoreCq::<T>::get(cq) };
         let most = usize::try_from(most).unwrap_or(0);
-        let mut room = Completions {
-            next: wc,
-            left: most,
-            memory: PhantomData,
+        // There may be no list then.
+        if most == 0 {
+            return 0;
+        }
+        // SAFETY: A queue of this driver, and room for `most` completions.
+        let ((_, part), left) = unsafe {
+            let left = slice::from_raw_parts_mut(wc.cast(), most);
+            (CoreCq::<T>::get(cq), left)
         };
+        let mut room = Completions { left };
         from_result(|| {
             part.poll(&mut room)?;
             // CAST: At most `most`.
-            Ok(most.saturating_sub(room.left) as c_int)
+            Ok(most.saturating_sub(room.left.len()) as c_int)
         })
     }
 

@@ -121,17 +121,21 @@ impl<T: Target> Events<T> {
     }
 
     /// Calls `f` with the object, which is not destroyed before `f` returns; does nothing, once it is.
-    /// Returns whether it was. Any context.
-    pub(super) fn with(&self, f: impl FnOnce(*mut T::Raw)) -> bool {
+    /// Any context.
+    fn with(&self, f: impl FnOnce(*mut T::Raw)) {
         // Before the pointer is read: `cut` clears it before it looks at the count.
         self.0.running.fetch_add(1, Full);
-        let object = self.0.object.load(Acquire);
-        let is_there = !object.is_null();
-        if is_there {
+        if let Some(object) = self.address() {
             f(object);
         }
         self.leave();
-        is_there
+    }
+
+    /// The address of the object, unless that is destroyed. Any context.
+    #[inline]
+    pub(super) fn address(&self) -> Option<*mut T::Raw> {
+        let object = self.0.object.load(Acquire);
+        (!object.is_null()).then_some(object)
     }
 
     fn leave(&self) {

@@ -41,8 +41,8 @@
 //! The poll of a driver runs in BH and names core objects. It does so by an [`Events`], which the
 //! driver gets at creation and may share. Before the core frees an object its `Events` are cut off,
 //! also if the driver still has a reference. A [`WorkCompletion`] names its queue pair in the same way, and
-//! [`Completions`] bounds and counts them: no driver can give the poller a queue pair that is freed, or
-//! more than there is room for.
+//! [`Completions`] bounds and counts them: no driver can put one of a queue pair that is cut off, or more
+//! than there is room for.
 
 pub mod ah;
 mod armed;
