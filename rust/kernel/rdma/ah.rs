@@ -114,47 +114,54 @@ impl<T: Driver> Ops<T> {
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `ah` is new, `init` valid with valid attributes, `udata` its command.
     unsafe extern "C" fn create_user_ah(
         ah: *mut bindings::ib_ah,
         init: *mut bindings::rdma_ah_init_attr,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: Called by the core, with a handle of this driver's size and its attributes.
-        from_result(|| unsafe {
-            let address = UdAddress::new((*ah).device, &*(*init).ah_attr);
-            let (context, udata) = Caller::<T>::new((*ah).device, udata)?.process()?;
+        status(|| {
+            // SAFETY: The device of `ah` is live; its attributes are valid, and `udata` a command.
+            let (address, caller) = unsafe {
+                let (dev, attr) = ((*ah).device, &*(*init).ah_attr);
+                (UdAddress::new(dev, attr), Caller::<T>::new(dev, udata)?)
+            };
+            let (context, udata) = caller.process()?;
             let part = T::Ah::create(context, address, udata)?;
-            CoreAh::<T>::put(ah, AhPart::Process(part));
-            Ok(0)
+            // SAFETY: `ah` is new.
+            unsafe { CoreAh::<T>::put(ah, AhPart::Process(part)) };
+            Ok(())
         })
     }
 
+    /// Of a kernel ULP. Any context.
+    ///
     /// # Safety
     ///
-    /// Called by a kernel ULP. Any context.
+    /// `ah` is new, `init` valid with valid attributes.
     unsafe extern "C" fn create_ah(
         ah: *mut bindings::ib_ah,
         init: *mut bindings::rdma_ah_init_attr,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: A handle of this driver's size, and its attributes.
-        from_result(|| unsafe {
-            let attr = &*(*init).ah_attr;
-            if gid(attr).is_none() {
-                return Err(EINVAL);
-            }
+        // SAFETY: Both are valid.
+        let attr = unsafe { &*(*init).ah_attr };
+        if gid(attr).is_none() {
+            return EINVAL.to_errno();
+        }
+        // SAFETY: `ah` is new, and its device live.
+        unsafe {
             let address = UdAddress::new((*ah).device, attr);
             CoreAh::<T>::put(ah, AhPart::Ulp(address));
-            Ok(0)
-        })
+        }
+        0
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `ah` is ending.
     unsafe extern "C" fn destroy_ah(ah: *mut bindings::ib_ah, _flags: u32) -> c_int {
-        // SAFETY: Called by the core once.
+        // SAFETY: `ah` is ending.
         if let AhPart::Process(part) = unsafe { CoreAh::<T>::take(ah) } {
             part.destroy();
         }

@@ -71,25 +71,24 @@ impl<'a, T: Driver> Caller<'a, T> {
     ///
     /// # Safety
     ///
-    /// `dev` is a registered device of this driver, and `udata` null, or that of a command of a
-    /// process, which runs for `'a`.
+    /// `dev` is live, and `udata` a command, which runs for `'a`.
     pub(super) unsafe fn new(
         dev: *mut bindings::ib_device,
         udata: *mut bindings::ib_udata,
     ) -> Result<Self> {
-        // SAFETY: By the caller's promise `udata` is a part of a bundle, as `rdma_udata_to_uctx()` has
-        // it. A context lives until its commands have ended.
-        unsafe {
-            if udata.is_null() {
-                return Ok(Self::Ulp(&CoreDevice::<T>::get(dev).data));
-            }
-            let context = (*container_of!(udata, Bundle, driver_udata)).context;
-            if context.is_null() {
-                return Err(EOPNOTSUPP);
-            }
-            let (_, part) = CoreContext::<T>::get(context);
-            Ok(Self::Process(part, Udata::new(udata)))
+        // SAFETY: By the caller's promise.
+        let Some(command) = (unsafe { Udata::of(udata) }) else {
+            // SAFETY: As above.
+            return Ok(Self::Ulp(unsafe { &CoreDevice::<T>::get(dev).data }));
+        };
+        // SAFETY: A command is a part of a bundle, as `rdma_udata_to_uctx()` has it.
+        let context = unsafe { (*container_of!(udata, Bundle, driver_udata)).context };
+        if context.is_null() {
+            return Err(EOPNOTSUPP);
         }
+        // SAFETY: A context is live until its commands have ended.
+        let (_, part) = unsafe { CoreContext::<T>::get(context) };
+        Ok(Self::Process(part, command))
     }
 
     /// The command of a process, for an object that kernel ULPs do not have.
@@ -117,27 +116,31 @@ impl<T: Driver> Ops<T> {
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `ucontext` is new, `udata` its command.
     unsafe extern "C" fn alloc_ucontext(
         ucontext: *mut bindings::ib_ucontext,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: Called by the core, with a context of this driver's size and a registered device.
-        from_result(|| unsafe {
-            let device = CoreDevice::<T>::get((*ucontext).device);
+        status(|| {
+            // SAFETY: The device of `ucontext` is live.
+            let device = unsafe { CoreDevice::<T>::get((*ucontext).device) };
+            // SAFETY: `udata` is a command.
+            let udata = unsafe { Udata::of(udata) }.ok_or(EOPNOTSUPP);
             let mapped = DoorbellVma::new(&device.mappings);
-            let part = T::Context::open(&device.data, Udata::new(udata))
-                .inspect_err(|_| release_task(ucontext))?;
-            CoreContext::<T>::put(ucontext, (mapped, part));
-            Ok(0)
+            let part = udata.and_then(|udata| T::Context::open(&device.data, udata));
+            // SAFETY: `ucontext` is new.
+            let part = part.inspect_err(|_| unsafe { release_task(ucontext) })?;
+            // SAFETY: As above.
+            unsafe { CoreContext::<T>::put(ucontext, (mapped, part)) };
+            Ok(())
         })
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `ucontext` is ending; all objects of it are destroyed.
     unsafe extern "C" fn dealloc_ucontext(ucontext: *mut bindings::ib_ucontext) {
-        // SAFETY: Called by the core once, after all objects of the context are destroyed.
+        // SAFETY: `ucontext` is ending.
         let (mapped, part) = unsafe { CoreContext::<T>::take(ucontext) };
         drop(mapped);
         part.close();
@@ -148,22 +151,20 @@ impl<T: Driver> Ops<T> {
     ///
     /// # Safety
     ///
-    /// Called by the core.
+    /// None is required.
     unsafe extern "C" fn disassociate_ucontext(_ucontext: *mut bindings::ib_ucontext) {}
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `ucontext` is live; `vma` is an area of its file that is being mapped.
     unsafe extern "C" fn mmap(
         ucontext: *mut bindings::ib_ucontext,
         vma: *mut vm_area_struct,
     ) -> c_int {
-        // SAFETY: Called by the core with a live context, and with an area that is being mapped.
-        from_result(|| unsafe {
-            let (mapped, context) = CoreContext::<T>::get(ucontext);
-            context.doorbells(|frame| map(ucontext, vma, mapped, frame))?;
-            Ok(0)
-        })
+        // SAFETY: `ucontext` is live.
+        let (mapped, context) = unsafe { CoreContext::<T>::get(ucontext) };
+        // SAFETY: As above, and the area is its file's.
+        status(|| context.doorbells(|frame| unsafe { map(ucontext, vma, mapped, frame) }))
     }
 }
 

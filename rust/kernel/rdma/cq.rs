@@ -17,8 +17,7 @@ use core::{
         take,
         MaybeUninit, //
     },
-    ptr,
-    slice, //
+    ptr, //
 };
 
 /// The attributes of a completion queue that is created.
@@ -192,25 +191,27 @@ impl<T: Driver> Ops<T> {
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `cq` is new and `attr` valid; `attrs` is null, or the bundle of its command.
     unsafe extern "C" fn create_cq(
         cq: *mut bindings::ib_cq,
         attr: *const bindings::ib_cq_init_attr,
         attrs: *mut bindings::uverbs_attr_bundle,
     ) -> c_int {
-        // SAFETY: Called by the core, with a queue of this driver's size, its attributes and the
-        // bundle of the command, if it is one of a process.
-        from_result(|| unsafe {
-            let attr = &*attr;
+        status(|| {
+            // SAFETY: `attr` is valid.
+            let attr = unsafe { &*attr };
             if attr.flags != 0 {
                 return Err(EOPNOTSUPP);
             }
-            let udata = match attrs.is_null() {
-                true => ptr::null_mut(),
-                false => &raw mut (*attrs).__bindgen_anon_1.__bindgen_anon_1.driver_udata,
+            // SAFETY: The device of `cq` is live; the bundle is valid. The events are cut off by the
+            // destroy, and below if there is none.
+            let (caller, events) = unsafe {
+                let udata = match attrs.is_null() {
+                    true => ptr::null_mut(),
+                    false => &raw mut (*attrs).__bindgen_anon_1.__bindgen_anon_1.driver_udata,
+                };
+                (Caller::new((*cq).device, udata)?, Events::new(cq)?)
             };
-            let caller = Caller::new((*cq).device, udata)?;
-            let events = Events::new(cq)?;
             if let Caller::Process(..) = caller {
                 events.finish();
             }
@@ -220,28 +221,32 @@ impl<T: Driver> Ops<T> {
                 events: events.clone(),
             };
             let (part, entries) = T::Cq::create(request, caller).inspect_err(|_| events.cut())?;
-            (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX);
-            CoreCq::<T>::put(cq, (events, part));
-            Ok(0)
+            // SAFETY: `cq` is new.
+            unsafe {
+                (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX);
+                CoreCq::<T>::put(cq, (events, part));
+            }
+            Ok(())
         })
     }
 
+    /// Two commands may write the number of entries at a time, each a whole one, as in other drivers.
+    ///
     /// # Safety
     ///
-    /// Called by the core.
+    /// `cq` is live, `udata` a command.
     unsafe extern "C" fn resize_user_cq(
         cq: *mut bindings::ib_cq,
         entries: c_uint,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: Called by the core, with a queue of this driver and the command that runs. Two
-        // commands may write the number at a time, each a whole one, as in other drivers.
-        from_result(|| unsafe {
-            let (_, part) = CoreCq::<T>::get(cq);
-            let udata = Udata::of(udata).ok_or(EOPNOTSUPP)?;
-            let entries = part.resize(entries, udata)?;
-            (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX);
-            Ok(0)
+        // SAFETY: `cq` is live, and `udata` a command.
+        let ((_, part), udata) = unsafe { (CoreCq::<T>::get(cq), Udata::of(udata)) };
+        status(|| {
+            let entries = part.resize(entries, udata.ok_or(EOPNOTSUPP)?)?;
+            // SAFETY: As above.
+            unsafe { (*cq).cqe = c_int::try_from(entries).unwrap_or(c_int::MAX) };
+            Ok(())
         })
     }
 
@@ -250,9 +255,9 @@ impl<T: Driver> Ops<T> {
     ///
     /// # Safety
     ///
-    /// Called by the core.
+    /// `cq` is live.
     unsafe extern "C" fn pre_destroy_cq(cq: *mut bindings::ib_cq) -> c_int {
-        // SAFETY: Called by the core, before it destroys a queue of this driver.
+        // SAFETY: `cq` is live.
         let (events, _) = unsafe { CoreCq::<T>::get(cq) };
         events.cut();
         0
@@ -260,12 +265,12 @@ impl<T: Driver> Ops<T> {
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `cq` is ending.
     unsafe extern "C" fn destroy_cq(
         cq: *mut bindings::ib_cq,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: Called by the core once.
+        // SAFETY: `cq` is ending.
         let (events, part) = unsafe { CoreCq::<T>::take(cq) };
         events.cut();
         part.destroy();
@@ -274,7 +279,7 @@ impl<T: Driver> Ops<T> {
 
     /// # Safety
     ///
-    /// Called by a kernel ULP.
+    /// `cq` is live; `wc` is `most` completions to fill.
     unsafe extern "C" fn poll_cq(
         cq: *mut bindings::ib_cq,
         most: c_int,
@@ -285,9 +290,9 @@ impl<T: Driver> Ops<T> {
         if most == 0 {
             return 0;
         }
-        // SAFETY: A queue of this driver, and room for `most` completions.
+        // SAFETY: `cq` is live, and `wc` has room for as many completions.
         let ((_, part), left) = unsafe {
-            let left = slice::from_raw_parts_mut(wc.cast(), most);
+            let left = core::slice::from_raw_parts_mut(wc.cast(), most);
             (CoreCq::<T>::get(cq), left)
         };
         let mut room = Completions { left };
@@ -298,36 +303,38 @@ impl<T: Driver> Ops<T> {
         })
     }
 
+    /// Of a kernel ULP; or of a process, whose CQ takes doorbells on the page of the process alone: then
+    /// it does nothing, and the core ignores the result.
+    ///
     /// # Safety
     ///
-    /// Called by a kernel ULP; or by the core for a process, whose CQ takes doorbells on the
-    /// page of the process alone: then it does nothing, and the core ignores the result.
+    /// `cq` is live.
     unsafe extern "C" fn req_notify_cq(
         cq: *mut bindings::ib_cq,
         flags: bindings::ib_cq_notify_flags,
     ) -> c_int {
-        let has = |flag: bindings::ib_cq_notify_flags| flags & flag != 0;
+        let reports = flags & bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS != 0;
         let solicited = flags & bindings::ib_cq_notify_flags_IB_CQ_SOLICITED_MASK
             == bindings::ib_cq_notify_flags_IB_CQ_SOLICITED;
-        // SAFETY: A queue of this driver.
+        // SAFETY: `cq` is live.
         let (_, part) = unsafe { CoreCq::<T>::get(cq) };
         from_result(|| {
             let missed = part.notify(solicited)?;
-            Ok((missed && has(bindings::ib_cq_notify_flags_IB_CQ_REPORT_MISSED_EVENTS)).into())
+            Ok((missed && reports).into())
         })
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `cq` is live, `message` to fill.
     unsafe extern "C" fn fill_res_cq_entry(
         message: *mut kernel::bindings::sk_buff,
         cq: *mut bindings::ib_cq,
     ) -> c_int {
-        // SAFETY: Called by the core, with a queue of this driver that is not destroyed meanwhile.
-        from_result(|| unsafe {
-            let (_, part) = CoreCq::<T>::get(cq);
-            Details::write(message, |details| part.details(details))
-        })
+        // SAFETY: `cq` is live.
+        let (_, part) = unsafe { CoreCq::<T>::get(cq) };
+        let write = |details: &mut Details<'_>| part.details(details);
+        // SAFETY: The caller fills `message` by this.
+        unsafe { Details::write(message, write) }
     }
 }

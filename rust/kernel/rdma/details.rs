@@ -17,23 +17,20 @@ pub struct Details<'a> {
 }
 
 impl Details<'_> {
-    /// Adds a table of details to a message, written by `f`.
-    ///
-    /// # Errors
-    ///
-    /// `EMSGSIZE`: the message is full. Those of `f`; the table is then removed.
+    /// Adds a table of details to a message, written by `f`. Returns 0, or the errno: `EMSGSIZE`, the
+    /// message is full, or that of `f`; the table is then removed.
     ///
     /// # Safety
     ///
-    /// `message` is valid.
+    /// `message` is valid, and only the caller uses it.
     pub(super) unsafe fn write(
         message: *mut sk_buff,
         f: impl FnOnce(&mut Details<'_>) -> Result,
-    ) -> Result<c_int> {
+    ) -> c_int {
         // SAFETY: By the caller's promise.
         let begin = unsafe { bindings::rdma_details_begin(message) };
         if begin.is_null() {
-            return Err(EMSGSIZE);
+            return EMSGSIZE.to_errno();
         }
         let written = f(&mut Details {
             message,
@@ -41,7 +38,7 @@ impl Details<'_> {
         });
         // SAFETY: The table that was begun above.
         unsafe { bindings::rdma_details_end(message, begin, written.is_ok()) };
-        written.map(|()| 0)
+        status(|| written)
     }
 
     /// Adds a number.

@@ -472,23 +472,18 @@ impl<T: Driver> Ops<T> {
 
     /// # Safety
     ///
-    /// `dev` is registered.
-    pub(super) unsafe fn data<'a>(dev: *mut bindings::ib_device) -> &'a T::Data {
-        // SAFETY: By the caller's promise.
-        unsafe { &CoreDevice::<T>::get(dev).data }
-    }
-
-    /// # Safety
-    ///
-    /// Called by the core.
+    /// `dev` is live, `attr` to fill, `udata` a command.
     unsafe extern "C" fn query_device(
         dev: *mut bindings::ib_device,
         attr: *mut bindings::ib_device_attr,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: Called by the core, with a registered device and a structure to fill.
-        let (found, attr, guid) =
-            unsafe { (T::device(Self::data(dev)), &mut *attr, (*dev).node_guid) };
+        // SAFETY: `dev` is live, the caller fills `attr` by this, and `udata` is a command.
+        let (part, attr, guid, udata) = unsafe {
+            let part = CoreDevice::<T>::get(dev);
+            (part, &mut *attr, (*dev).node_guid, Udata::of(udata))
+        };
+        let found = T::device(&part.data);
         *attr = DeviceAttributes {
             sys_image_guid: guid,
             max_sge_rd: found.max_send_sge,
@@ -501,51 +496,43 @@ impl<T: Driver> Ops<T> {
             device_cap_flags: capabilities(&found),
             ..found
         };
-        from_result(|| {
-            // SAFETY: Of the command that runs, if there is one.
-            if let Some(udata) = unsafe { Udata::of(udata) } {
-                udata.without_request()?.write(&())?;
-            }
-            Ok(0)
-        })
+        status(|| udata.map_or(Ok(()), |udata| udata.without_request()?.write(&())))
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `dev` is live.
     unsafe extern "C" fn alloc_hw_port_stats(
         dev: *mut bindings::ib_device,
         _port: u32,
     ) -> *mut bindings::rdma_hw_stats {
-        // SAFETY: Called by the core, with a device whose counters are named for as long as it is
-        // registered.
-        unsafe {
-            let names = &CoreDevice::<T>::get(dev).counters;
-            // CAST: As many as there are names in the code.
-            bindings::rdma_alloc_hw_stats_struct(names.as_ptr(), names.len() as c_int, LIFESPAN)
-        }
+        // SAFETY: `dev` is live.
+        let names = unsafe { &CoreDevice::<T>::get(dev).counters };
+        // CAST: As many as there are names in the code.
+        let count = names.len() as c_int;
+        // SAFETY: So many names, which the device has for as long as it is registered.
+        unsafe { bindings::rdma_alloc_hw_stats_struct(names.as_ptr(), count, LIFESPAN) }
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `dev` is live; `stats` is of [`Self::alloc_hw_port_stats`], and locked.
     unsafe extern "C" fn get_hw_stats(
         dev: *mut bindings::ib_device,
         stats: *mut bindings::rdma_hw_stats,
         port: u32,
         _index: c_int,
     ) -> c_int {
-        // SAFETY: Called by the core under the lock of `stats`, which `alloc_hw_port_stats` has
-        // made for as many values.
-        from_result(|| unsafe {
-            if port != PORT {
-                return Err(EOPNOTSUPP);
-            }
-            let count = T::COUNTERS.len();
-            let values = core::slice::from_raw_parts_mut((*stats).value.as_mut_ptr(), count);
-            T::counters(Self::data(dev), values)?;
-            // CAST: As above.
-            Ok(count as c_int)
-        })
+        if port != PORT {
+            return EOPNOTSUPP.to_errno();
+        }
+        // SAFETY: `dev` is live. `stats` was made for a value of each counter.
+        let (part, values) = unsafe {
+            let values = (*stats).value.as_mut_slice(T::COUNTERS.len());
+            (CoreDevice::<T>::get(dev), values)
+        };
+        // CAST: As above.
+        let count = values.len() as c_int;
+        from_result(|| T::counters(&part.data, values).map(|()| count))
     }
 }

@@ -71,13 +71,8 @@ struct Shared<T: Target> {
 }
 
 /// The events `T` of a core object. Clones are of the same object.
+#[derive(Clone)]
 pub struct Events<T: Target>(Arc<Shared<T>>);
-
-impl<T: Target> Clone for Events<T> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
-    }
-}
 
 // SAFETY: The object is only handed to its handler, which may be called in any context.
 unsafe impl<T: Target> Send for Events<T> {}
@@ -134,8 +129,7 @@ impl<T: Target> Events<T> {
     /// The address of the object, unless that is destroyed. Any context.
     #[inline]
     pub(super) fn address(&self) -> Option<*mut T::Raw> {
-        let object = self.0.object.load(Acquire);
-        (!object.is_null()).then_some(object)
+        ptr::NonNull::new(self.0.object.load(Acquire)).map(ptr::NonNull::as_ptr)
     }
 
     fn leave(&self) {

@@ -59,12 +59,16 @@ pub(super) unsafe fn release_task(ucontext: *mut bindings::ib_ucontext) {
 ///
 /// # Safety
 ///
-/// Called by the core's destroy of the region.
+/// `mr` is live, and its destroy runs.
 pub(super) unsafe fn is_undone(mr: *mut bindings::ib_mr) -> bool {
     // SAFETY: The core has set the handle of a region of a process, and holds it exclusively. It adds
     // the handle to the list of the file once the answer is written, and removes it after the destroy.
-    // Neighbours on the list may write to the entry meanwhile, but never make it empty.
+    // Neighbours on the list may write to the entry meanwhile, but never make it empty. That of a
+    // kernel ULP has a list of the ULP in place of the handle.
     unsafe {
+        if (*mr).type_ != bindings::ib_mr_type_IB_MR_TYPE_USER {
+            return false;
+        }
         let uobject = (&raw const (*mr).__bindgen_anon_1)
             .cast::<*mut bindings::ib_uobject>()
             .read();

@@ -116,14 +116,14 @@ impl<T: Driver> Scatterlist<'_, T> {
 
     /// # Safety
     ///
-    /// Called by `ib_sg_to_pages()` in [`Self::for_each_page`].
+    /// [`Self::for_each_page`] runs for `mr`, with this `F`, and calls `ib_sg_to_pages()`.
     unsafe extern "C" fn set_page<F: FnMut(u64) -> Result>(
         mr: *mut bindings::ib_mr,
         page: u64,
     ) -> c_int {
-        // SAFETY: The region of the caller, which has put its `F` there.
+        // SAFETY: By the caller's promise: that has put its `F` there.
         let add = unsafe { &mut *CoreMr::<T>::get(mr).0.load(Acquire).cast::<F>() };
-        from_result(|| add(page).map(|()| 0))
+        status(|| add(page))
     }
 }
 
@@ -200,7 +200,7 @@ impl<T: Driver> Ops<T> {
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `pd` is live, and `udata` a command.
     unsafe extern "C" fn reg_user_mr(
         pd: *mut bindings::ib_pd,
         start: u64,
@@ -221,7 +221,7 @@ impl<T: Driver> Ops<T> {
             access: access as u32,
         };
         let register = || {
-            // SAFETY: Called by the core, with a domain of this device and the command that runs.
+            // SAFETY: `pd` and so its device is live, and `udata` a command.
             let (pd, caller) =
                 unsafe { (CorePd::<T>::get(pd), Caller::<T>::new((*pd).device, udata)?) };
             let (context, udata) = caller.process()?;
@@ -232,12 +232,12 @@ impl<T: Driver> Ops<T> {
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `pd` is live.
     unsafe extern "C" fn get_dma_mr(
         pd: *mut bindings::ib_pd,
         access: c_int,
     ) -> *mut bindings::ib_mr {
-        // SAFETY: Called by the core, with a domain of the kernel.
+        // SAFETY: `pd` is live.
         let pd = unsafe { CorePd::<T>::get(pd) };
         // CAST: A set of bits.
         Self::region(|| T::Mr::all_memory(pd, access as u32), GFP_KERNEL)
@@ -245,7 +245,7 @@ impl<T: Driver> Ops<T> {
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `pd` is live.
     unsafe extern "C" fn alloc_mr(
         pd: *mut bindings::ib_pd,
         kind: bindings::ib_mr_type,
@@ -254,21 +254,21 @@ impl<T: Driver> Ops<T> {
         if kind != bindings::ib_mr_type_IB_MR_TYPE_MEM_REG {
             return EOPNOTSUPP.to_ptr();
         }
-        // SAFETY: Called by the core, with a domain of the kernel.
+        // SAFETY: `pd` is live.
         let pd = unsafe { CorePd::<T>::get(pd) };
         Self::region(|| T::Mr::fast(pd, pages), GFP_KERNEL)
     }
 
     /// # Safety
     ///
-    /// Called by a kernel ULP.
+    /// `mr` is live; `first` begins a list of `entries` entries, and `offset` is null or to fill.
     unsafe extern "C" fn map_mr_sg(
         mr: *mut bindings::ib_mr,
         first: *mut kernel::bindings::scatterlist,
         entries: c_int,
         offset: *mut c_uint,
     ) -> c_int {
-        // INVARIANT: The core passes on what its caller promises.
+        // INVARIANT: By the caller's promise.
         let list = Scatterlist {
             mr,
             first,
@@ -276,7 +276,7 @@ impl<T: Driver> Ops<T> {
             offset,
             driver: PhantomData,
         };
-        // SAFETY: A region of this driver.
+        // SAFETY: `mr` is live.
         let (_, part) = unsafe { CoreMr::<T>::get(mr) };
         // CAST: At most `entries`.
         from_result(|| part.map(list).map(|mapped| mapped as c_int))
@@ -286,7 +286,7 @@ impl<T: Driver> Ops<T> {
     ///
     /// # Safety
     ///
-    /// Called by the core.
+    /// `mr` is live, `udata` a command, and `pd` live if `flags` has `IB_MR_REREG_PD`.
     unsafe extern "C" fn rereg_user_mr(
         mr: *mut bindings::ib_mr,
         flags: c_int,
@@ -297,9 +297,6 @@ impl<T: Driver> Ops<T> {
         pd: *mut bindings::ib_pd,
         udata: *mut bindings::ib_udata,
     ) -> *mut bindings::ib_mr {
-        if udata.is_null() {
-            return EOPNOTSUPP.to_ptr();
-        }
         // CAST: A set of bits, here and below.
         let wants = |flag: bindings::ib_mr_rereg_flags| flags as u32 & flag != 0;
         let change = MrChange {
@@ -307,14 +304,14 @@ impl<T: Driver> Ops<T> {
                 .then_some((start, bytes, iova)),
             access: wants(bindings::ib_mr_rereg_flags_IB_MR_REREG_ACCESS).then_some(access as u32),
         };
-        // SAFETY: Called by the core, with a region of this driver that is not destroyed meanwhile,
-        // the domain that it shall have, and the command that runs.
-        let changed = unsafe {
-            let pd =
-                wants(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD).then(|| CorePd::<T>::get(pd));
-            CoreMr::<T>::get(mr).1.rereg(change, pd, Udata::new(udata))
+        let of_pd = wants(bindings::ib_mr_rereg_flags_IB_MR_REREG_PD);
+        // SAFETY: `mr` is live, the domain too if there is one, and `udata` a command.
+        let ((_, part), pd, udata) = unsafe {
+            let pd = of_pd.then(|| CorePd::<T>::get(pd));
+            (CoreMr::<T>::get(mr), pd, Udata::of(udata))
         };
-        match changed {
+        let udata = udata.ok_or(EOPNOTSUPP);
+        match udata.and_then(|udata| part.rereg(change, pd, udata)) {
             // No other object.
             Ok(()) => ptr::null_mut(),
             Err(error) => error.to_ptr(),
@@ -323,38 +320,37 @@ impl<T: Driver> Ops<T> {
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `mr` is ending.
     unsafe extern "C" fn dereg_mr(
         mr: *mut bindings::ib_mr,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: Called by the core, with what `region` has returned; again if it fails.
-        from_result(|| unsafe {
-            let (sink, part) = CoreMr::<T>::take(mr);
-            match part.deregister() {
-                Err((part, error)) if !is_undone(mr) => {
-                    CoreMr::<T>::put(mr, (sink, part));
-                    return Err(error);
-                }
-                Err((part, _)) => drop(part),
-                Ok(()) => {}
+        // SAFETY: `mr` is ending, or gets its part again.
+        let (sink, part) = unsafe { CoreMr::<T>::take(mr) };
+        if let Err((part, error)) = part.deregister() {
+            // SAFETY: `mr` is ending.
+            if !unsafe { is_undone(mr) } {
+                // SAFETY: It has no part.
+                unsafe { CoreMr::<T>::put(mr, (sink, part)) };
+                return error.to_errno();
             }
-            drop(KBox::from_raw(mr.cast::<MaybeUninit<CoreMr<T>>>()));
-            Ok(0)
-        })
+        }
+        // SAFETY: `region` has made it, and it has no part.
+        drop(unsafe { KBox::from_raw(mr.cast::<MaybeUninit<CoreMr<T>>>()) });
+        0
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `mr` is live, `message` to fill.
     unsafe extern "C" fn fill_res_mr_entry(
         message: *mut kernel::bindings::sk_buff,
         mr: *mut bindings::ib_mr,
     ) -> c_int {
-        // SAFETY: Called by the core, with a region of this driver that is not destroyed meanwhile.
-        from_result(|| unsafe {
-            let (_, part) = CoreMr::<T>::get(mr);
-            Details::write(message, |details| part.details(details))
-        })
+        // SAFETY: `mr` is live.
+        let (_, part) = unsafe { CoreMr::<T>::get(mr) };
+        let write = |details: &mut Details<'_>| part.details(details);
+        // SAFETY: The caller fills `message` by this.
+        unsafe { Details::write(message, write) }
     }
 }

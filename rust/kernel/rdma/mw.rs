@@ -43,33 +43,40 @@ impl<T: Driver> Ops<T> {
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `mw` is new, `udata` its command.
     unsafe extern "C" fn alloc_mw(
         mw: *mut bindings::ib_mw,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: Called by the core, with a window of this driver's size, its type, and a domain
-        // of this device that outlives it.
-        from_result(|| unsafe {
-            let kind = match (*mw).type_ {
+        status(|| {
+            // SAFETY: Of a new window the core has set the type; the device and the domain are live.
+            let (kind, pd, caller) = unsafe {
+                let caller = Caller::<T>::new((*mw).device, udata)?;
+                ((*mw).type_, CorePd::<T>::get((*mw).pd), caller)
+            };
+            let kind = match kind {
                 bindings::ib_mw_type_IB_MW_TYPE_1 => MwType::One,
                 bindings::ib_mw_type_IB_MW_TYPE_2 => MwType::Two,
                 _ => return Err(EOPNOTSUPP),
             };
-            let (context, udata) = Caller::<T>::new((*mw).device, udata)?.process()?;
-            let (part, rkey) = T::Mw::alloc(CorePd::<T>::get((*mw).pd), kind, context, udata)?;
-            (*mw).rkey = rkey;
-            CoreMw::<T>::put(mw, part);
-            Ok(0)
+            let (context, udata) = caller.process()?;
+            let (part, rkey) = T::Mw::alloc(pd, kind, context, udata)?;
+            // SAFETY: `mw` is new.
+            unsafe {
+                (*mw).rkey = rkey;
+                CoreMw::<T>::put(mw, part);
+            }
+            Ok(())
         })
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `mw` is ending.
     unsafe extern "C" fn dealloc_mw(mw: *mut bindings::ib_mw) -> c_int {
-        // SAFETY: Called by the core once.
-        unsafe { CoreMw::<T>::take(mw) }.dealloc();
+        // SAFETY: `mw` is ending.
+        let part = unsafe { CoreMw::<T>::take(mw) };
+        part.dealloc();
         0
     }
 }

@@ -110,14 +110,14 @@ impl Follower {
 
     /// # Safety
     ///
-    /// Called by the notifier chain, under the lock of network devices.
+    /// `block` is that of a [`Follower`] which is registered, `info` that of the event, of a network
+    /// device; the lock of network devices is held.
     unsafe extern "C" fn changed(
         block: *mut notifier_block,
         event: c_ulong,
         info: *mut c_void,
     ) -> c_int {
-        // SAFETY: The block is that of a follower that is registered, and the network device of the
-        // event is valid.
+        // SAFETY: By the caller's promise; the device of a follower is valid while that is registered.
         unsafe {
             let this = &*container_of!(Opaque::cast_from(block), Self, block);
             let dev = this.dev.as_ptr();

@@ -15,6 +15,7 @@ use core::{
 };
 use kernel::{
     bindings::ARCH_KMALLOC_MINALIGN,
+    error::from_result,
     prelude::*, //
 };
 
@@ -66,9 +67,27 @@ impl<I, T> CoreObject<I, T> {
 /// The operations of a driver in C. The file of each object has its own, as a part of `struct
 /// ib_device_ops`; the core merges the parts.
 ///
-/// The core calls them with objects of a device of this driver that are registered or created, and
-/// not yet destroyed; with structures to fill; and with the command that runs.
+/// # Arguments
+///
+/// The operations name their requirements by these terms:
+///
+/// - *live*: a device of this driver that is registered or being so; an object of such a device that
+///   was created, and that is not destroyed before the operation returns.
+/// - *new*: an object of a live device, of the size in the table, with zeros but for the core's fields,
+///   on which no other operation runs. The objects in its fields are live as long as it is.
+/// - *ending*: a live object on which no other operation runs. It is not used again if this one
+///   succeeds.
+/// - *command*: the `udata` in the `struct uverbs_attr_bundle` of the command that runs, or null: of a
+///   kernel ULP, or of the core itself.
+/// - *valid*: a structure that is read and not changed meanwhile.
+/// - *to fill*: a valid structure that nothing else uses meanwhile.
 pub(super) struct Ops<T>(PhantomData<T>);
+
+/// The result of an operation: 0, or the error of `f`.
+#[inline]
+pub(super) fn status(f: impl FnOnce() -> Result) -> c_int {
+    from_result(|| f().map(|()| 0))
+}
 
 impl<T: Driver> Ops<T> {
     /// A part without operations, for the fields that a part does not set.

@@ -28,28 +28,30 @@ impl<T: Driver> Ops<T> {
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `pd` is new, `udata` its command.
     unsafe extern "C" fn alloc_pd(
         pd: *mut bindings::ib_pd,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: Called by the core, with a domain of this driver's size, of a registered device.
-        from_result(|| unsafe {
-            let part = T::Pd::alloc(Caller::new((*pd).device, udata)?)?;
-            CorePd::<T>::put(pd, part);
-            Ok(0)
+        status(|| {
+            // SAFETY: The device of `pd` is live, and `udata` a command.
+            let part = T::Pd::alloc(unsafe { Caller::new((*pd).device, udata) }?)?;
+            // SAFETY: `pd` is new.
+            unsafe { CorePd::<T>::put(pd, part) };
+            Ok(())
         })
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `pd` is ending.
     unsafe extern "C" fn dealloc_pd(
         pd: *mut bindings::ib_pd,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: Called by the core once.
-        unsafe { CorePd::<T>::take(pd) }.dealloc();
+        // SAFETY: `pd` is ending.
+        let part = unsafe { CorePd::<T>::take(pd) };
+        part.dealloc();
         0
     }
 }

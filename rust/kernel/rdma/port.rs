@@ -3,7 +3,10 @@
 //! Operations on the port: of InfiniBand, or of RoCE if it belongs to a network device.
 
 use super::{
-    device::CoreDevice,
+    device::{
+        CoreDevice,
+        DevicePart, //
+    },
     event::PortEvent,
     netdev,
     prelude::*, //
@@ -45,6 +48,14 @@ impl Gid {
     }
 }
 
+impl<T: Driver> DevicePart<T> {
+    /// Entries of the table of GIDs.
+    fn gids(&self) -> c_int {
+        // CAST: A small constant.
+        self.mac.map_or(1, |_| T::GIDS as c_int)
+    }
+}
+
 impl<T: Driver> Ops<T> {
     pub(super) const PORT: bindings::ib_device_ops = bindings::ib_device_ops {
         query_port: Some(Self::query_port),
@@ -59,50 +70,34 @@ impl<T: Driver> Ops<T> {
         ..Self::NONE
     };
 
-    /// Entries of the table of GIDs.
-    ///
-    /// # Safety
-    ///
-    /// `dev` is registered, or being so.
-    unsafe fn gids(dev: *mut bindings::ib_device) -> c_int {
-        // SAFETY: By the caller's promise.
-        match unsafe { CoreDevice::<T>::get(dev).mac } {
-            // CAST: A small constant.
-            Some(_) => T::GIDS as c_int,
-            None => 1,
-        }
-    }
-
     /// The most payload of a packet.
     ///
     /// # Safety
     ///
-    /// `dev` is registered, or being so.
+    /// `dev` is live.
     pub(super) unsafe fn mtu(dev: *mut bindings::ib_device) -> bindings::ib_mtu {
-        // SAFETY: By the caller's promise; a port with a network device has a follower.
-        unsafe {
-            match CoreDevice::<T>::get(dev).wired {
-                true => netdev::mtu(dev),
-                false => bindings::ib_mtu_IB_MTU_4096,
-            }
+        // SAFETY: By the caller's promise.
+        match unsafe { CoreDevice::<T>::get(dev).wired } {
+            // SAFETY: As above; a port with a network device has a follower.
+            true => unsafe { netdev::mtu(dev) },
+            false => bindings::ib_mtu_IB_MTU_4096,
         }
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `dev` is live, `attr` to fill; the core has the facts of the port.
     unsafe extern "C" fn query_port(
         dev: *mut bindings::ib_device,
         _port: u32,
         attr: *mut bindings::ib_port_attr,
     ) -> c_int {
-        // SAFETY: Called by the core, with a registered device and a structure to fill.
-        let (found, gids, attr) =
-            unsafe { (T::port(Self::data(dev)), Self::gids(dev), &mut *attr) };
-        // SAFETY: As above.
-        let of_roce = unsafe { CoreDevice::<T>::get(dev).mac.is_some() };
-        // SAFETY: As above; the core asks for the facts first.
-        let carries = unsafe { netdev::carries(dev) };
+        // SAFETY: `dev` is live, with the facts of the port, and the caller fills `attr` by this.
+        let (part, attr, carries, mtu) = unsafe {
+            let (part, carries) = (CoreDevice::<T>::get(dev), netdev::carries(dev));
+            (part, &mut *attr, carries, Self::mtu(dev))
+        };
+        let found = T::port(&part.data);
         let (state, phys) = if found.active && carries {
             (
                 bindings::ib_port_state_IB_PORT_ACTIVE,
@@ -117,14 +112,13 @@ impl<T: Driver> Ops<T> {
         attr.state = state;
         // CAST: Small constants, here and below.
         attr.phys_state = phys as u8;
-        // SAFETY: As above.
-        attr.active_mtu = unsafe { Self::mtu(dev) };
-        attr.max_mtu = attr.active_mtu;
-        attr.gid_tbl_len = gids;
+        attr.active_mtu = mtu;
+        attr.max_mtu = mtu;
+        attr.gid_tbl_len = part.gids();
         attr.pkey_tbl_len = 1;
         attr.max_msg_sz = found.max_message;
         attr.max_vl_num = 1;
-        if of_roce {
+        if part.mac.is_some() {
             attr.set_ip_gids(1);
         } else {
             attr.lid = LID.into();
@@ -140,22 +134,21 @@ impl<T: Driver> Ops<T> {
     ///
     /// # Safety
     ///
-    /// Called by the core.
+    /// `dev` is live and registered.
     unsafe extern "C" fn report_port_event(
         dev: *mut bindings::ib_device,
         _netdev: *mut kernel::bindings::net_device,
         _event: c_ulong,
     ) {
-        // SAFETY: Called by the core, with a registered device.
-        unsafe {
-            let part = CoreDevice::<T>::get(dev);
-            let (state, event) = match netdev::carries(dev) {
-                true => (bindings::ib_port_state_IB_PORT_ACTIVE, PortEvent::Active),
-                false => (bindings::ib_port_state_IB_PORT_DOWN, PortEvent::Down),
-            };
-            if part.netdev.xchg(state, Full) != state && T::port(&part.data).active {
-                event.dispatch(dev);
-            }
+        // SAFETY: `dev` is registered.
+        let (part, carries) = unsafe { (CoreDevice::<T>::get(dev), netdev::carries(dev)) };
+        let (state, event) = match carries {
+            true => (bindings::ib_port_state_IB_PORT_ACTIVE, PortEvent::Active),
+            false => (bindings::ib_port_state_IB_PORT_DOWN, PortEvent::Down),
+        };
+        if part.netdev.xchg(state, Full) != state && T::port(&part.data).active {
+            // SAFETY: As above.
+            unsafe { event.dispatch(dev) };
         }
     }
 
@@ -163,26 +156,24 @@ impl<T: Driver> Ops<T> {
     ///
     /// # Safety
     ///
-    /// Called by the core.
+    /// `dev` is live.
     unsafe extern "C" fn enable_driver(dev: *mut bindings::ib_device) -> c_int {
-        // SAFETY: Called by the core, with a device that is being registered, or is; one with an
-        // address has a follower since before that.
-        unsafe {
-            if let Some(mac) = CoreDevice::<T>::get(dev).mac {
-                netdev::find(dev, &mac);
-            }
+        // SAFETY: `dev` is live.
+        if let Some(mac) = unsafe { CoreDevice::<T>::get(dev).mac } {
+            // SAFETY: As above; one with an address has had a follower since before.
+            unsafe { netdev::find(dev, &mac) };
         }
         0
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `dev` is live.
     unsafe extern "C" fn get_link_layer(
         dev: *mut bindings::ib_device,
         _port: u32,
     ) -> bindings::rdma_link_layer {
-        // SAFETY: Called by the core, with a device that is registered or being so.
+        // SAFETY: `dev` is live.
         match unsafe { CoreDevice::<T>::get(dev).mac } {
             Some(_) => bindings::rdma_link_layer_IB_LINK_LAYER_ETHERNET,
             None => bindings::rdma_link_layer_IB_LINK_LAYER_INFINIBAND,
@@ -191,24 +182,17 @@ impl<T: Driver> Ops<T> {
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `dev` is live, `immutable` to fill.
     unsafe extern "C" fn get_port_immutable(
         dev: *mut bindings::ib_device,
         _port: u32,
         immutable: *mut bindings::ib_port_immutable,
     ) -> c_int {
-        // SAFETY: Called by the core, with a device that is being registered, and a structure to
-        // fill.
-        let (immutable, gids, mac) = unsafe {
-            (
-                &mut *immutable,
-                Self::gids(dev),
-                CoreDevice::<T>::get(dev).mac,
-            )
-        };
-        immutable.gid_tbl_len = gids;
+        // SAFETY: `dev` is live, and the caller fills `immutable` by this.
+        let (part, immutable) = unsafe { (CoreDevice::<T>::get(dev), &mut *immutable) };
+        immutable.gid_tbl_len = part.gids();
         immutable.pkey_tbl_len = 1;
-        if mac.is_some() {
+        if part.mac.is_some() {
             immutable.core_cap_flags = ROCE;
             immutable.max_mad_size = MAD_BYTES;
         } else {
@@ -222,69 +206,68 @@ impl<T: Driver> Ops<T> {
     ///
     /// # Safety
     ///
-    /// Called by the core.
+    /// `dev` is live, `gid` to fill.
     unsafe extern "C" fn query_gid(
         dev: *mut bindings::ib_device,
         _port: u32,
         _index: c_int,
         gid: *mut bindings::ib_gid,
     ) -> c_int {
-        // SAFETY: Called by the core, with a registered device and a GID to fill.
-        unsafe {
-            let Gid(raw) = Gid::of_port(u64::from_be((*dev).node_guid));
-            (*gid).raw = raw;
-        }
+        // SAFETY: `dev` is live.
+        let Gid(raw) = Gid::of_port(u64::from_be(unsafe { (*dev).node_guid }));
+        // SAFETY: The caller fills `gid` by this.
+        unsafe { (*gid).raw = raw };
         0
     }
 
     /// # Safety
     ///
-    /// Called by the core, with the attributes of a GID of a device of this driver.
-    unsafe fn set_gid(attr: *const bindings::ib_gid_attr, gid: Gid) -> Result<c_int> {
-        // SAFETY: By the caller's promise.
-        unsafe {
-            let attr = &*attr;
-            if attr.port_num != PORT {
-                return Err(EINVAL);
-            }
-            T::set_gid(Self::data(attr.device), attr.index, gid).map(|()| 0)
+    /// The device of `attr` is live.
+    unsafe fn set_gid(attr: &bindings::ib_gid_attr, gid: Gid) -> Result {
+        if attr.port_num != PORT {
+            return Err(EINVAL);
         }
+        // SAFETY: By the caller's promise.
+        let part = unsafe { CoreDevice::<T>::get(attr.device) };
+        T::set_gid(&part.data, attr.index, gid)
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `attr` is valid, of a live device.
     unsafe extern "C" fn add_gid(
         attr: *const bindings::ib_gid_attr,
         _context: *mut *mut c_void,
     ) -> c_int {
-        // SAFETY: Called by the core.
-        from_result(|| unsafe { Self::set_gid(attr, Gid((*attr).gid.raw)) })
+        // SAFETY: `attr` is valid, and its GID bytes.
+        let (attr, gid) = unsafe { (&*attr, Gid((*attr).gid.raw)) };
+        // SAFETY: The device is live.
+        status(|| unsafe { Self::set_gid(attr, gid) })
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `attr` is valid, of a live device.
     unsafe extern "C" fn del_gid(
         attr: *const bindings::ib_gid_attr,
         _context: *mut *mut c_void,
     ) -> c_int {
-        // SAFETY: Called by the core.
-        let _: Result<_> = unsafe { Self::set_gid(attr, Gid([0; 16])) };
+        // SAFETY: `attr` is valid, and its device live.
+        let _: Result = unsafe { Self::set_gid(&*attr, Gid([0; 16])) };
         // The core forgets it in any case. A device that is gone has no table.
         0
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `pkey` is to fill.
     unsafe extern "C" fn query_pkey(
         _dev: *mut bindings::ib_device,
         _port: u32,
         _index: u16,
         pkey: *mut u16,
     ) -> c_int {
-        // SAFETY: Called by the core, with a key to fill.
+        // SAFETY: The caller fills `pkey` by this.
         unsafe { *pkey = 0xffff };
         0
     }

@@ -5,6 +5,7 @@
 pub(super) use super::{
     bindings,
     object::{
+        status,
         CoreObject,
         Ops,
         PORT, //

@@ -207,7 +207,7 @@ impl<T: Driver> Ops<T> {
     ///
     /// # Safety
     ///
-    /// As for [`Self::create_qp`].
+    /// `qp` is new; the CQs and the SRQ of `attr` are null, or live as long as it is.
     unsafe fn request<'a>(
         qp: *mut bindings::ib_qp,
         attr: &'a bindings::ib_qp_init_attr,
@@ -223,18 +223,13 @@ impl<T: Driver> Ops<T> {
         };
         // CAST: A set of bits.
         let (flags, no_own_copy) = (attr.create_flags, NO_OWN_COPY as u32);
-        let known = if service == Service::Ud {
-            no_own_copy
-        } else {
-            0
-        };
-        if flags & !known != 0 {
+        if flags != 0 && (service, flags) != (Service::Ud, no_own_copy) {
             return Err(EOPNOTSUPP);
         }
         if attr.send_cq.is_null() || attr.recv_cq.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: By the caller's promise, objects of this device that outlive the queue pair.
+        // SAFETY: The domain of `qp` is live; the rest by the caller's promise.
         let (pd, [send_cq, recv_cq], srq) = unsafe {
             (
                 CorePd::<T>::get((*qp).pd),
@@ -261,83 +256,91 @@ impl<T: Driver> Ops<T> {
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `qp` is new and `attr` to fill, with CQs and an SRQ that are null, or live as long as `qp` is;
+    /// `udata` is its command.
     unsafe extern "C" fn create_qp(
         qp: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_init_attr,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: Called by the core, with a queue pair of this driver's size, its attributes, and
-        // a domain and queues of this device that outlive it.
-        from_result(|| unsafe {
-            let attr = &mut *attr;
-            let caller = Caller::new((*qp).device, udata)?;
+        status(|| {
+            // SAFETY: The caller fills `attr` by this; the device of `qp` is live, and `udata` a command.
+            // The events are cut off by the destroy, and below if there is none.
+            let (attr, caller, events) = unsafe {
+                let caller = Caller::new((*qp).device, udata)?;
+                (&mut *attr, caller, Events::new(qp)?)
+            };
             // The memory of inline data would be an address of the kernel's.
             if let Caller::Ulp(_) = caller {
                 attr.cap.max_inline_data = 0;
             }
-            let events = Events::new(qp)?;
-            let request = Self::request(qp, attr, events.clone())?;
+            // SAFETY: By the caller's promise.
+            let request = unsafe { Self::request(qp, attr, events.clone()) }?;
             let is_gsi = request.is_gsi;
             if is_gsi && matches!(caller, Caller::Process(..)) {
                 return Err(EOPNOTSUPP);
             }
             let kept = Kept::new(attr)?;
             let (part, number) = T::Qp::create(request, caller).inspect_err(|_| events.cut())?;
-            (*qp).qp_num = if is_gsi { GSI } else { number };
-            CoreQp::<T>::put(qp, (events, kept, part));
-            Ok(0)
+            // SAFETY: `qp` is new.
+            unsafe {
+                (*qp).qp_num = if is_gsi { GSI } else { number };
+                CoreQp::<T>::put(qp, (events, kept, part));
+            }
+            Ok(())
         })
     }
 
+    /// Kernel ULPs have no command. The core has none either when it modifies queue pairs of processes
+    /// that may not use their partition any more.
+    ///
     /// # Safety
     ///
-    /// Called by the core.
+    /// `qp` is live, `attr` valid, `udata` a command.
     unsafe extern "C" fn modify_qp(
         qp: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_attr,
         mask: c_int,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: Called by the core, with a queue pair of this driver and its attributes; with the
-        // command, if there is one: kernel ULPs have none, and the core itself modifies queue pairs of
-        // processes that may not use their partition any more.
-        from_result(|| unsafe {
-            let (_, kept, part) = CoreQp::<T>::get(qp);
+        // SAFETY: `qp` is live, `attr` valid, and `udata` a command.
+        let ((_, kept, part), attr, udata) =
+            unsafe { (CoreQp::<T>::get(qp), &*attr, Udata::of(udata)) };
+        status(|| {
             // Copies from and to the process may last as long as it likes: before the change, and
             // after it.
-            let reply = Udata::of(udata).map(Udata::without_request).transpose()?;
+            let reply = udata.map(Udata::without_request).transpose()?;
+            // SAFETY: The device of `qp` is live.
+            let mtu = unsafe { Self::mtu((*qp).device) };
             // CAST: A set of bits.
-            let changed = kept.modify::<T>(part, &*attr, mask as u32, Self::mtu((*qp).device))?;
-            reply.map_or(Ok(0), |reply| reply.write(&changed).map(|()| 0))
+            let changed = kept.modify::<T>(part, attr, mask as u32, mtu)?;
+            reply.map_or(Ok(()), |reply| reply.write(&changed))
         })
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `qp` is live, `attr` and `init` to fill.
     unsafe extern "C" fn query_qp(
         qp: *mut bindings::ib_qp,
         attr: *mut bindings::ib_qp_attr,
         _mask: c_int,
         init: *mut bindings::ib_qp_init_attr,
     ) -> c_int {
-        // SAFETY: Called by the core, with a queue pair of this driver and structures to fill.
-        from_result(|| unsafe {
-            let (_, kept, part) = CoreQp::<T>::get(qp);
-            kept.query(&mut *attr, &mut *init, || part.query())?;
-            Ok(0)
-        })
+        // SAFETY: `qp` is live, and the caller fills both by this.
+        let ((_, kept, part), attr, init) =
+            unsafe { (CoreQp::<T>::get(qp), &mut *attr, &mut *init) };
+        status(|| kept.query(attr, init, || part.query()))
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `qp` is ending.
     unsafe extern "C" fn destroy_qp(
         qp: *mut bindings::ib_qp,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: Called by the core once.
+        // SAFETY: `qp` is ending.
         let (events, _, part) = unsafe { CoreQp::<T>::take(qp) };
         events.cut();
         part.destroy();
@@ -348,20 +351,20 @@ impl<T: Driver> Ops<T> {
     ///
     /// # Safety
     ///
-    /// Called by the core.
+    /// `qp` is live, `gid` valid.
     unsafe extern "C" fn attach_mcast(
         qp: *mut bindings::ib_qp,
         gid: *mut bindings::ib_gid,
         _lid: u16,
     ) -> c_int {
-        // SAFETY: Called by the core, with a queue pair of this driver and a GID, which is bytes.
+        // SAFETY: `qp` is live, and `gid` valid: it is bytes.
         let ((_, kept, part), group) = unsafe { (CoreQp::<T>::get(qp), Gid((*gid).raw)) };
-        from_result(|| kept.attach(group, |group| part.attach(group)).map(|()| 0))
+        status(|| kept.attach(group, |group| part.attach(group)))
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// As of [`Self::attach_mcast`].
     unsafe extern "C" fn detach_mcast(
         qp: *mut bindings::ib_qp,
         gid: *mut bindings::ib_gid,
@@ -369,20 +372,20 @@ impl<T: Driver> Ops<T> {
     ) -> c_int {
         // SAFETY: As above.
         let ((_, kept, part), group) = unsafe { (CoreQp::<T>::get(qp), Gid((*gid).raw)) };
-        from_result(|| kept.detach(group, |group| part.detach(group)).map(|()| 0))
+        status(|| kept.detach(group, |group| part.detach(group)))
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `qp` is live, `message` to fill.
     unsafe extern "C" fn fill_res_qp_entry(
         message: *mut kernel::bindings::sk_buff,
         qp: *mut bindings::ib_qp,
     ) -> c_int {
-        // SAFETY: Called by the core, with a queue pair of this driver that is not destroyed meanwhile.
-        from_result(|| unsafe {
-            let (_, _, part) = CoreQp::<T>::get(qp);
-            Details::write(message, |details| part.details(details))
-        })
+        // SAFETY: `qp` is live.
+        let (_, _, part) = unsafe { CoreQp::<T>::get(qp) };
+        let write = |details: &mut Details<'_>| part.details(details);
+        // SAFETY: The caller fills `message` by this.
+        unsafe { Details::write(message, write) }
     }
 }

@@ -71,21 +71,21 @@ impl<'a> Iterator for Receives<'a> {
 ///
 /// # Safety
 ///
-/// `wr` is a list of receives, which lives for `'a`, and `bad` a place for one of them.
+/// `wr` is null or the first receive of a list, which is valid for `'a` with its lists of SGEs; `bad`
+/// is to fill, with one of them.
 #[inline]
 pub(super) unsafe fn post<'a>(
     wr: *const bindings::ib_recv_wr,
     bad: *mut *const bindings::ib_recv_wr,
     post: impl FnOnce(&mut Receives<'a>) -> Result,
 ) -> c_int {
-    // SAFETY: By the caller's promise.
-    from_result(|| unsafe {
-        // INVARIANT: As above.
-        let mut list = Receives {
-            next: wr.as_ref(),
-            last: wr,
-        };
-        post(&mut list).inspect_err(|_| *bad = list.last)?;
-        Ok(0)
-    })
+    // INVARIANT: By the caller's promise.
+    let mut list = Receives {
+        // SAFETY: As above.
+        next: unsafe { wr.as_ref() },
+        last: wr,
+    };
+    let posted = post(&mut list);
+    // SAFETY: The caller fills `bad` by this.
+    status(|| posted.inspect_err(|_| unsafe { *bad = list.last }))
 }

@@ -12,6 +12,7 @@ use super::{
     prelude::*,
     recv::{
         self,
+        Receives,
         RecvRequest, //
     },
     SrqAttributes, //
@@ -76,36 +77,40 @@ impl<T: Driver> Ops<T> {
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `srq` is new, `init` to fill, `udata` its command.
     unsafe extern "C" fn create_srq(
         srq: *mut bindings::ib_srq,
         init: *mut bindings::ib_srq_init_attr,
         udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: Called by the core, with a queue of this driver's size, its attributes, and a
-        // domain of this device that outlives it.
-        from_result(|| unsafe {
-            let init = &mut *init;
+        status(|| {
+            // SAFETY: The caller fills it by this.
+            let init = unsafe { &mut *init };
             if init.srq_type != bindings::ib_srq_type_IB_SRQT_BASIC {
                 return Err(EOPNOTSUPP);
             }
-            let caller = Caller::new((*srq).device, udata)?;
-            let events = Events::new(srq)?;
+            // SAFETY: The device and the domain of `srq` are live, and `udata` is a command. The events
+            // are cut off by the destroy, and below if there is none.
+            let (pd, caller, events) = unsafe {
+                let caller = Caller::new((*srq).device, udata)?;
+                (CorePd::<T>::get((*srq).pd), caller, Events::new(srq)?)
+            };
             let request = SrqRequest {
-                pd: CorePd::<T>::get((*srq).pd),
+                pd,
                 attr: &init.attr,
                 events: events.clone(),
             };
             let (part, recvs) = T::Srq::create(request, caller).inspect_err(|_| events.cut())?;
             init.attr.max_wr = recvs;
-            CoreSrq::<T>::put(srq, (events, part));
-            Ok(0)
+            // SAFETY: `srq` is new.
+            unsafe { CoreSrq::<T>::put(srq, (events, part)) };
+            Ok(())
         })
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `srq` is live, `attr` valid, `udata` a command.
     unsafe extern "C" fn modify_srq(
         srq: *mut bindings::ib_srq,
         attr: *mut bindings::ib_srq_attr,
@@ -117,46 +122,42 @@ impl<T: Driver> Ops<T> {
             ib_srq_attr_mask_IB_SRQ_MAX_WR as MAX_WR, //
         };
 
-        // SAFETY: Called by the core, with a queue of this driver, its attributes, and the command, if
-        // there is one.
-        from_result(|| unsafe {
-            if mask & !(LIMIT | MAX_WR) != 0 {
-                return Err(EOPNOTSUPP);
-            }
-            if mask == 0 {
-                return Ok(0);
-            }
-            let (_, part) = CoreSrq::<T>::get(srq);
-            let change = SrqChange {
-                limit: (mask & LIMIT != 0).then_some((*attr).srq_limit),
-                max_wr: (mask & MAX_WR != 0).then_some((*attr).max_wr),
-            };
-            part.modify(change, Udata::of(udata)).map(|()| 0)
-        })
+        if mask & !(LIMIT | MAX_WR) != 0 {
+            return EOPNOTSUPP.to_errno();
+        }
+        if mask == 0 {
+            return 0;
+        }
+        // SAFETY: `srq` is live, `attr` valid, and `udata` a command.
+        let ((_, part), attr, udata) =
+            unsafe { (CoreSrq::<T>::get(srq), &*attr, Udata::of(udata)) };
+        let change = SrqChange {
+            limit: (mask & LIMIT != 0).then_some(attr.srq_limit),
+            max_wr: (mask & MAX_WR != 0).then_some(attr.max_wr),
+        };
+        status(|| part.modify(change, udata))
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `srq` is live, `attr` to fill.
     unsafe extern "C" fn query_srq(
         srq: *mut bindings::ib_srq,
         attr: *mut bindings::ib_srq_attr,
     ) -> c_int {
-        // SAFETY: Called by the core, with a queue of this driver and a structure to fill.
-        from_result(|| unsafe {
-            *attr = CoreSrq::<T>::get(srq).1.query()?;
-            Ok(0)
-        })
+        // SAFETY: `srq` is live, and the caller fills `attr` by this.
+        let ((_, part), attr) = unsafe { (CoreSrq::<T>::get(srq), &mut *attr) };
+        status(|| part.query().map(|now| *attr = now))
     }
 
     /// # Safety
     ///
-    /// Called by the core.
+    /// `srq` is ending.
     unsafe extern "C" fn destroy_srq(
         srq: *mut bindings::ib_srq,
         _udata: *mut bindings::ib_udata,
     ) -> c_int {
-        // SAFETY: Called by the core once.
+        // SAFETY: `srq` is ending.
         let (events, part) = unsafe { CoreSrq::<T>::take(srq) };
         events.cut();
         part.destroy();
@@ -165,16 +166,16 @@ impl<T: Driver> Ops<T> {
 
     /// # Safety
     ///
-    /// Called by a kernel ULP.
+    /// `srq` is live; `wr` and `bad` are those of [`recv::post`].
     unsafe extern "C" fn post_srq_recv(
         srq: *mut bindings::ib_srq,
         wr: *const bindings::ib_recv_wr,
         bad: *mut *const bindings::ib_recv_wr,
     ) -> c_int {
-        // SAFETY: A queue of this driver, and a list of receives.
-        unsafe {
-            let (_, part) = CoreSrq::<T>::get(srq);
-            recv::post(wr, bad, |list| part.post_recv(list))
-        }
+        // SAFETY: `srq` is live.
+        let (_, part) = unsafe { CoreSrq::<T>::get(srq) };
+        let post = |list: &mut Receives<'_>| part.post_recv(list);
+        // SAFETY: By the caller's promise.
+        unsafe { recv::post(wr, bad, post) }
     }
 }

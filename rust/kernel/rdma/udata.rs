@@ -21,25 +21,17 @@ pub struct Udata<'a> {
 }
 
 impl<'a> Udata<'a> {
-    /// # Safety
-    ///
-    /// `raw` is valid for `'a`.
-    pub(super) unsafe fn new(raw: *mut bindings::ib_udata) -> Self {
-        // INVARIANT: By the caller's promise.
-        Self {
-            raw,
-            _command: PhantomData,
-        }
-    }
-
-    /// As [`Self::new`]; `None` of a call of the core itself.
+    /// `None`: of a kernel ULP, or of a call of the core itself.
     ///
     /// # Safety
     ///
     /// `raw` is null, or valid for `'a`.
     pub(super) unsafe fn of(raw: *mut bindings::ib_udata) -> Option<Self> {
-        // SAFETY: By the caller's promise.
-        (!raw.is_null()).then(|| unsafe { Self::new(raw) })
+        // INVARIANT: By the caller's promise.
+        (!raw.is_null()).then_some(Self {
+            raw,
+            _command: PhantomData,
+        })
     }
 
     /// Copies the request in, once. A shorter one is extended with zeros from `least` bytes on; in

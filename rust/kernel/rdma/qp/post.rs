@@ -177,44 +177,45 @@ unsafe fn send_request<'a, T: Driver>(
 impl<T: Driver> Ops<T> {
     /// # Safety
     ///
-    /// Called by a kernel ULP.
+    /// `qp` is live; `wr` is null or the first request of a list, each valid and of the size of its
+    /// operation and service, with valid lists of SGEs, and live handles and regions; `bad` is to fill.
     pub(super) unsafe extern "C" fn post_send(
         qp: *mut bindings::ib_qp,
         wr: *const bindings::ib_send_wr,
         bad: *mut *const bindings::ib_send_wr,
     ) -> c_int {
-        // SAFETY: A queue pair of this driver, and a list of requests of its service.
-        from_result(|| unsafe {
-            let (_, _, part) = CoreQp::<T>::get(qp);
-            let datagrams = matches!(
-                (*qp).qp_type,
-                bindings::ib_qp_type_IB_QPT_UD | bindings::ib_qp_type_IB_QPT_GSI
-            );
-            let mut last = wr;
-            // Pointers, since a request is larger than the structure that it begins with.
-            let there = |wr: *const bindings::ib_send_wr| (!wr.is_null()).then_some(wr);
-            let list = iter::successors(there(wr), |wr| there((**wr).next));
-            let posted = part.post_send(list.map(|wr| {
-                last = wr;
-                send_request::<T>(wr, datagrams)
-            }));
-            posted.inspect_err(|_| *bad = last)?;
-            Ok(0)
-        })
+        // SAFETY: `qp` is live.
+        let ((_, _, part), service) = unsafe { (CoreQp::<T>::get(qp), (*qp).qp_type) };
+        let datagrams = matches!(
+            service,
+            bindings::ib_qp_type_IB_QPT_UD | bindings::ib_qp_type_IB_QPT_GSI
+        );
+        let mut last = wr;
+        // Pointers, since a request is larger than the structure that it begins with.
+        let there = |wr: *const bindings::ib_send_wr| (!wr.is_null()).then_some(wr);
+        // SAFETY: A request of the list.
+        let list = iter::successors(there(wr), |wr| there(unsafe { (**wr).next }));
+        let posted = part.post_send(list.map(|wr| {
+            last = wr;
+            // SAFETY: As above.
+            unsafe { send_request::<T>(wr, datagrams) }
+        }));
+        // SAFETY: The caller fills `bad` by this.
+        status(|| posted.inspect_err(|_| unsafe { *bad = last }))
     }
 
     /// # Safety
     ///
-    /// Called by a kernel ULP.
+    /// `qp` is live; `wr` and `bad` are those of [`recv::post`].
     pub(super) unsafe extern "C" fn post_recv(
         qp: *mut bindings::ib_qp,
         wr: *const bindings::ib_recv_wr,
         bad: *mut *const bindings::ib_recv_wr,
     ) -> c_int {
-        // SAFETY: As above.
-        unsafe {
-            let (_, _, part) = CoreQp::<T>::get(qp);
-            recv::post(wr, bad, |list| part.post_recv(list))
-        }
+        // SAFETY: `qp` is live.
+        let (_, _, part) = unsafe { CoreQp::<T>::get(qp) };
+        let post = |list: &mut recv::Receives<'_>| part.post_recv(list);
+        // SAFETY: By the caller's promise.
+        unsafe { recv::post(wr, bad, post) }
     }
 }
