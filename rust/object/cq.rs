@@ -162,8 +162,6 @@ impl cq::Operations<Verbs> for Cq {
     }
 
     // An answer that cannot be written does not undo it: the process has lost its place in the queue.
-    // `EINVAL`: the memory does not hold so many entries, that is beyond the limits, or more are unread.
-    // `EPIPE`: it was overrun.
     fn resize(&self, entries: u32, udata: Udata<'_>) -> Result<u32> {
         let (asked, reply) = udata.read::<qpair_ureq_resize_cq>(qpair_ureq_resize_cq::LEAST)?;
         let (process, place) = self.owner.process()?;

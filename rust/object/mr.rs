@@ -92,7 +92,6 @@ impl Mr {
 }
 
 impl mr::Operations<Verbs> for Mr {
-    // `EOVERFLOW`: longer than the device allows. `EOPNOTSUPP`: a right that does not exist.
     fn register(
         pd: &Pd,
         request: MrRequest,
@@ -143,7 +142,6 @@ impl mr::Operations<Verbs> for Mr {
         Ok((Self { owner, number }, number.raw()))
     }
 
-    // `EOPNOTSUPP`: the device has none. `EINVAL`: more pages than it may have.
     fn fast(pd: &Pd, pages: u32) -> Result<(Self, u32)> {
         let (registered, ()) = pd.owner.ulp()?;
         let device = &registered.device;
@@ -172,8 +170,7 @@ impl mr::Operations<Verbs> for Mr {
         self.frmr()?.map(list)
     }
 
-    // In one step of the device; if it fails the region is what it was. `EBUSY`: windows are bound to it.
-    // `EACCES`: a right to write, of memory that the device could only read.
+    // In one step of the device; if it fails the region is what it was.
     fn rereg(&self, change: MrChange, pd: Option<&Pd>, udata: Udata<'_>) -> Result {
         let (process, place) = self.owner.process()?;
         let (device, place) = (&process.device, *place);
@@ -220,7 +217,6 @@ impl mr::Operations<Verbs> for Mr {
         Ok(())
     }
 
-    // `EBUSY`: windows are bound to it.
     fn deregister(self) -> Result<(), (Self, Error)> {
         let admin = &self.owner.device().admin;
         match &self.owner {

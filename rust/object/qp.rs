@@ -521,8 +521,7 @@ impl qp::Operations<Verbs> for Qp {
         self.owner.ulp()?.1.post_recv(requests)
     }
 
-    // A process is charged for each membership until it is detached. `EDQUOT`, `ENOSPC`: there are too
-    // many, of the process or of the group.
+    // A process is charged for each membership until it is detached.
     fn attach(&self, group: Gid) -> Result {
         match &self.owner {
             Owner::Process(process, _) => {

@@ -156,7 +156,6 @@ impl Srq {
 }
 
 impl srq::Operations<Verbs> for Srq {
-    // `EINVAL`: the memory does not hold what is requested, or that is beyond the limits.
     fn create(request: SrqRequest<'_, Verbs>, caller: Caller<'_, Verbs>) -> Result<(Self, u32)> {
         match caller {
             Caller::Process(process, udata) => Self::of_process(process, request, udata),
@@ -164,8 +163,6 @@ impl srq::Operations<Verbs> for Srq {
         }
     }
 
-    // `EINVAL`: the limit is more than the depth; the memory does not hold so many receives, that
-    // is beyond the limits, or more are left. `EOPNOTSUPP`: another ring, of a kernel ULP.
     fn modify(&self, change: SrqChange, udata: Option<Udata<'_>>) -> Result {
         let mut modify = command::Modify::<command::Srq> {
             number: self.number,

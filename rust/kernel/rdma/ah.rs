@@ -79,6 +79,10 @@ pub(super) fn mac(attr: &bindings::rdma_ah_attr) -> [u8; 6] {
 /// An address handle of a process.
 pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// Creates the handle. The answer to the process has what its work requests need.
+    ///
+    /// # Errors
+    ///
+    /// Those of [all operations](super#errors).
     fn create(context: &T::Context, address: UdAddress, udata: Udata<'_>) -> Result<Self>;
 
     /// Destroys the handle. Work requests have the address itself.

@@ -41,10 +41,18 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     type Frame: Frame;
 
     /// A process opens the device.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: the device cannot access memory of processes in place.
     fn open(data: &T::Data, udata: Udata<'_>) -> Result<Self>;
 
     /// Calls `map` with the page of doorbells, which a process maps at offset 0. The device is not
     /// shut down before `map` returns.
+    ///
+    /// # Errors
+    ///
+    /// That of `map`.
     fn doorbells(&self, map: impl FnOnce(Self::Frame) -> Result) -> Result;
 
     /// All objects of the file are destroyed, and its mappings taken away.

@@ -36,10 +36,20 @@ pub struct CqRequest {
 /// [`Self::notify`].
 pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// Creates it. Also returns its entries.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: beyond the limits, or the memory of the process does not hold so many. `EBADF`: it names
+    /// no file.
     fn create(request: CqRequest, caller: Caller<'_, T>) -> Result<(Self, u32)>;
 
     /// Makes it go on with at least so many entries, for a process. Returns how many it has. May be
     /// called concurrently for one completion queue.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: beyond the limits, the memory does not hold so many, or more are unread. `EPIPE`: it was
+    /// overrun. `EOPNOTSUPP`: it is one of a kernel ULP.
     fn resize(&self, entries: u32, udata: Udata<'_>) -> Result<u32>;
 
     /// Destroys it. On return the device no longer accesses its memory, or the driver keeps that.
@@ -61,6 +71,10 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
     fn notify(&self, solicited: bool) -> Result<bool>;
 
     /// Adds the driver's details for `rdma resource`. Not concurrently with a destroy.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Details::number`].
     fn details(&self, details: &mut Details<'_>) -> Result;
 }
 

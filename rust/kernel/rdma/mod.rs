@@ -36,6 +36,15 @@
 //!
 //! What the core does not, and should, is in `missing`.
 //!
+//! # Errors
+//!
+//! A process or a kernel ULP gets the errno of an operation. Any operation that needs the device may fail
+//! without it: for a process with `EIO`, or with `ENODEV` if it is gone, for a ULP with `ENETDOWN`; and
+//! with `EIO` if the device fails. With a [`Udata`] it may fail as the copies of that do. A create may
+//! fail with `ENOMEM`; with `ENOSPC` if there are no more objects; for a process also with `EDQUOT` if
+//! it has its share, with `EINTR` if it was killed, and with `EFAULT`, `EOVERFLOW` or `EOPNOTSUPP` if
+//! its memory cannot be pinned, as may a change that pins memory. Each operation names the others.
+//!
 //! # Events
 //!
 //! The poll of a driver runs in BH and names core objects. It does so by an [`Events`], which the
@@ -169,8 +178,16 @@ pub trait Driver: Sized + 'static {
     fn port(data: &Self::Data) -> PortAttributes;
 
     /// Reads the counters: a value for each name in [`Self::COUNTERS`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [all operations](self#errors) of a ULP.
     fn counters(data: &Self::Data, values: &mut [u64]) -> Result;
 
     /// Sets an entry of the port's table of GIDs; all zeroes empty it.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::counters`].
     fn set_gid(data: &Self::Data, index: u16, gid: Gid) -> Result;
 }

@@ -130,6 +130,11 @@ impl<T: Driver> Scatterlist<'_, T> {
 /// A memory region of a process; all memory, or one that work requests register, for a kernel ULP.
 pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// Registers memory of a process. Also returns its key, local and remote.
+    ///
+    /// # Errors
+    ///
+    /// `EOVERFLOW`: longer than the device allows. `EOPNOTSUPP`: a right that does not exist. `EINVAL`: no
+    /// page size of the device fits.
     fn register(
         pd: &T::Pd,
         request: MrRequest,
@@ -139,25 +144,51 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
 
     /// Registers all memory that the device can access, by DMA addresses, for a kernel ULP. Returns
     /// also its key.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: a right that does not exist, or the domain of a process.
     fn all_memory(pd: &T::Pd, access: u32) -> Result<(Self, u32)>;
 
     /// Makes a region of a kernel ULP. It has no memory until a work request registers some, of at
     /// most `pages` pages. Also returns its key.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP`: the device has none, or the domain of a process. `EINVAL`: more pages than it may have.
     fn fast(pd: &T::Pd, pages: u32) -> Result<(Self, u32)>;
 
     /// Takes the pages that the next `REG_MR` of it registers. Returns how many entries of the list are
     /// mapped. Any context.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: it is not of [`Self::fast`], or the device has no such pages. `ENOMEM`: it has not so many.
+    /// Those of [`Scatterlist::for_each_page`].
     fn map(&self, list: Scatterlist<'_, T>) -> Result<u32>;
 
     /// Changes it, to another domain too if `pd` is one. Not called concurrently for one region.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::register`]. `EBUSY`: windows are bound to it. `EACCES`: a right to write, of memory that
+    /// the device could only read.
     fn rereg(&self, change: MrChange, pd: Option<&T::Pd>, udata: Udata<'_>) -> Result;
 
-    /// Undoes it; or fails, and gives it back: windows are bound to it. What is given back and
-    /// dropped, after a register that is undone, goes with its domain. On success the device no longer
-    /// accesses its memory, or the driver keeps that.
+    /// Undoes it; or fails, and gives it back. What is given back and dropped, after a register that is
+    /// undone, goes with its domain. On success the device no longer accesses its memory, or the driver
+    /// keeps that.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY`: windows are bound to it.
     fn deregister(self) -> Result<(), (Self, Error)>;
 
     /// Adds the driver's details for `rdma resource`. Not concurrently with a destroy.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Details::number`].
     fn details(&self, details: &mut Details<'_>) -> Result;
 }
 

@@ -20,6 +20,10 @@ pub enum MwType {
 /// A memory window of a process.
 pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// Creates it; it is not bound. Also returns its key.
+    ///
+    /// # Errors
+    ///
+    /// Those of [all operations](super#errors).
     fn alloc(
         pd: &T::Pd,
         kind: MwType,

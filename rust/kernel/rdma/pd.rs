@@ -10,6 +10,10 @@ use super::{
 /// A protection domain of a process or of a kernel ULP.
 pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// Creates it, without objects on it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [all operations](super#errors).
     fn alloc(caller: Caller<'_, T>) -> Result<Self>;
 
     /// Destroys it. All objects on it are destroyed.

@@ -141,12 +141,25 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
 
     /// Creates it, in [`QpState::Reset`]; with an SRQ, it has no receives of its own. Also returns its
     /// number.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: beyond the limits, or the memory of the process does not hold so many. `EOPNOTSUPP`: one of
+    /// UC on an SRQ, or the CQs or the SRQ are not of the same user.
     fn create(request: QpRequest<'_, T>, caller: Caller<'_, T>) -> Result<(Self, u32)>;
 
     /// Changes it. Not called concurrently for one queue pair.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: the device has not that state, or does not go to it from the present one, or not such timers.
     fn modify(&self, change: QpChange) -> Result<Self::Modified>;
 
     /// The state that it is in now; of [`QpState::Sqd`] whether its send queue still drains.
+    ///
+    /// # Errors
+    ///
+    /// Those of [all operations](super#errors).
     fn query(&self) -> Result<(QpState, bool)>;
 
     /// Destroys it. On return the device no longer accesses its memory, or the driver keeps that; no
@@ -170,15 +183,27 @@ pub trait Operations<T: Driver>: Sized + Send + Sync {
 
     /// Makes it, of UD, a member of the multicast group with this GID. No call of this and the two
     /// below is concurrent with another of the same queue pair, or with [`Self::modify`].
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`, `EDQUOT`: there are too many members, of the group or of the process.
     fn attach(&self, group: Gid) -> Result;
 
     /// Attaches a queue pair again that was in [`QpState::Reset`] as a member of this group.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC`, as of [`Self::attach`].
     fn attach_again(&self, group: Gid) -> Result;
 
     /// Detaches the queue pair from the group. The device may have done so already.
     fn detach(&self, group: Gid);
 
     /// Adds the driver's details for `rdma resource`. Not concurrently with a destroy.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Details::number`].
     fn details(&self, details: &mut Details<'_>) -> Result;
 }
 

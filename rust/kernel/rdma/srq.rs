@@ -41,13 +41,26 @@ pub struct SrqChange {
 /// [`Self::post_recv`].
 pub trait Operations<T: Driver>: Sized + Send + Sync {
     /// Creates it. Also returns how many receives it holds.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: beyond the limits, or the memory of the process does not hold so many.
     fn create(request: SrqRequest<'_, T>, caller: Caller<'_, T>) -> Result<(Self, u32)>;
 
     /// Changes it, all or nothing; that of a kernel ULP without `udata`. May be called concurrently
     /// for one queue.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`: the limit is more than it holds; for `max_wr` beyond the limits, the memory does not hold
+    /// so many, or more are left. `EOPNOTSUPP`: `max_wr` of one of a kernel ULP.
     fn modify(&self, change: SrqChange, udata: Option<Udata<'_>>) -> Result;
 
     /// What it is; the limit is 0 if it has had its event.
+    ///
+    /// # Errors
+    ///
+    /// Those of [all operations](super#errors).
     fn query(&self) -> Result<SrqAttributes>;
 
     /// Destroys it. On return the device no longer accesses its memory, or the driver keeps that.
