@@ -125,11 +125,10 @@ impl<T: Driver> Ops<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         status(|| {
-            // SAFETY: The device of `ah` is live; its attributes are valid, and `udata` a command.
-            let (address, caller) = unsafe {
-                let (dev, attr) = ((*ah).device, &*(*init).ah_attr);
-                (UdAddress::new(dev, attr), Caller::<T>::new(dev, udata)?)
-            };
+            // SAFETY: The device of `ah` is live, and its attributes are valid.
+            let address = unsafe { UdAddress::new((*ah).device, &*(*init).ah_attr) };
+            // SAFETY: As above, and `udata` is a command.
+            let caller = unsafe { Caller::<T>::new((*ah).device, udata) }?;
             let (context, udata) = caller.process()?;
             let part = T::Ah::create(context, address, udata)?;
             // SAFETY: `ah` is new.

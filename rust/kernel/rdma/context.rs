@@ -193,31 +193,24 @@ unsafe fn map(
     frame: impl Frame,
 ) -> Result {
     // SAFETY: By the caller's promise.
-    let (offset, flags, mapping) = unsafe {
-        let mapping = (*(*vma).vm_file).f_mapping;
-        (
-            (*vma).vm_pgoff,
-            (*vma).__bindgen_anon_2.vm_flags,
-            NonNull::new(mapping).ok_or(EINVAL)?,
-        )
-    };
+    let (offset, mapping) = unsafe { ((*vma).vm_pgoff, (*(*vma).vm_file).f_mapping) };
+    // SAFETY: As above.
+    let flags = unsafe { (*vma).__bindgen_anon_2.vm_flags };
+    let mapping = NonNull::new(mapping).ok_or(EINVAL)?;
     if offset != 0 {
         return Err(EINVAL);
     }
     if flags & kernel::mm::virt::flags::EXEC != 0 {
         return Err(EPERM);
     }
+    let (number, none) = (frame.number() as usize, ptr::null_mut());
     // SAFETY: By the caller's promise. The page is of the device's doorbells.
     unsafe {
         mapped.note(mapping)?;
         bindings::rdma_vma_make_doorbell(vma);
+        let prot = (*vma).vm_page_prot;
         to_result(bindings::rdma_user_mmap_io(
-            ucontext,
-            vma,
-            frame.number() as usize,
-            PAGE_SIZE,
-            (*vma).vm_page_prot,
-            ptr::null_mut(),
+            ucontext, vma, number, PAGE_SIZE, prot, none,
         ))
     }
 }

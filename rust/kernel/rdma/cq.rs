@@ -304,11 +304,10 @@ impl<T: Driver> Ops<T> {
         if most == 0 {
             return 0;
         }
-        // SAFETY: `cq` is live, and `wc` has room for as many completions.
-        let ((_, part), left) = unsafe {
-            let left = core::slice::from_raw_parts_mut(wc.cast(), most);
-            (CoreCq::<T>::get(cq), left)
-        };
+        // SAFETY: `cq` is live.
+        let (_, part) = unsafe { CoreCq::<T>::get(cq) };
+        // SAFETY: The caller fills `wc` by this, which has room for as many.
+        let left = unsafe { core::slice::from_raw_parts_mut(wc.cast(), most) };
         let mut room = Completions { left };
         from_result(|| {
             part.poll(&mut room)?;

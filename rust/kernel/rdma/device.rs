@@ -526,11 +526,10 @@ impl<T: Driver> Ops<T> {
         if port != PORT {
             return EOPNOTSUPP.to_errno();
         }
-        // SAFETY: `dev` is live. `stats` was made for a value of each counter.
-        let (part, values) = unsafe {
-            let values = (*stats).value.as_mut_slice(T::COUNTERS.len());
-            (CoreDevice::<T>::get(dev), values)
-        };
+        // SAFETY: `dev` is live.
+        let part = unsafe { CoreDevice::<T>::get(dev) };
+        // SAFETY: `stats` is locked, and was made for a value of each counter.
+        let values = unsafe { (*stats).value.as_mut_slice(T::COUNTERS.len()) };
         // CAST: As above.
         let count = values.len() as c_int;
         from_result(|| T::counters(&part.data, values).map(|()| count))

@@ -53,11 +53,10 @@ impl<T: Driver> Ops<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         status(|| {
-            // SAFETY: Of a new window the core has set the type; the device and the domain are live.
-            let (kind, pd, caller) = unsafe {
-                let caller = Caller::<T>::new((*mw).device, udata)?;
-                ((*mw).type_, CorePd::<T>::get((*mw).pd), caller)
-            };
+            // SAFETY: Of a new window the core has set the type, and the domain is live.
+            let (kind, pd) = unsafe { ((*mw).type_, CorePd::<T>::get((*mw).pd)) };
+            // SAFETY: The device is live, and `udata` a command.
+            let caller = unsafe { Caller::<T>::new((*mw).device, udata) }?;
             let kind = match kind {
                 bindings::ib_mw_type_IB_MW_TYPE_1 => MwType::One,
                 bindings::ib_mw_type_IB_MW_TYPE_2 => MwType::Two,

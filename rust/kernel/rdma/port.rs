@@ -93,25 +93,17 @@ impl<T: Driver> Ops<T> {
         attr: *mut bindings::ib_port_attr,
     ) -> c_int {
         // SAFETY: `dev` is live, with the facts of the port, and the caller fills `attr` by this.
-        let (part, attr, carries, mtu) = unsafe {
-            let (part, carries) = (CoreDevice::<T>::get(dev), netdev::carries(dev));
-            (part, &mut *attr, carries, Self::mtu(dev))
-        };
+        let (part, attr) = unsafe { (CoreDevice::<T>::get(dev), &mut *attr) };
+        // SAFETY: As above.
+        let (carries, mtu) = unsafe { (netdev::carries(dev), Self::mtu(dev)) };
         let found = T::port(&part.data);
-        let (state, phys) = if found.active && carries {
-            (
-                bindings::ib_port_state_IB_PORT_ACTIVE,
-                bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_LINK_UP,
-            )
-        } else {
-            (
-                bindings::ib_port_state_IB_PORT_DOWN,
-                bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_DISABLED,
-            )
-        };
-        attr.state = state;
+        attr.state = bindings::ib_port_state_IB_PORT_DOWN;
         // CAST: Small constants, here and below.
-        attr.phys_state = phys as u8;
+        attr.phys_state = bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_DISABLED as u8;
+        if found.active && carries {
+            attr.state = bindings::ib_port_state_IB_PORT_ACTIVE;
+            attr.phys_state = bindings::ib_port_phys_state_IB_PORT_PHYS_STATE_LINK_UP as u8;
+        }
         attr.active_mtu = mtu;
         attr.max_mtu = mtu;
         attr.gid_tbl_len = part.gids();

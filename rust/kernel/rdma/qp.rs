@@ -254,21 +254,24 @@ impl<T: Driver> Ops<T> {
         if attr.send_cq.is_null() || attr.recv_cq.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: The domain of `qp` is live; the rest by the caller's promise.
-        let (pd, [send_cq, recv_cq], srq) = unsafe {
+        // SAFETY: The domain of a new queue pair is live.
+        let pd = unsafe { CorePd::<T>::get((*qp).pd) };
+        // SAFETY: By the caller's promise.
+        let (send, recv) = unsafe {
             (
-                CorePd::<T>::get((*qp).pd),
-                [attr.send_cq, attr.recv_cq].map(|cq| CoreCq::<T>::get(cq)),
-                (!attr.srq.is_null()).then(|| &CoreSrq::<T>::get(attr.srq).1),
+                CoreCq::<T>::get(attr.send_cq),
+                CoreCq::<T>::get(attr.recv_cq),
             )
         };
-        for (events, _) in [send_cq, recv_cq] {
+        // SAFETY: As above.
+        let srq = (!attr.srq.is_null()).then(|| unsafe { &CoreSrq::<T>::get(attr.srq).1 });
+        for (events, _) in [send, recv] {
             events.finish();
         }
         Ok(QpRequest {
             pd,
-            send_cq: &send_cq.1,
-            recv_cq: &recv_cq.1,
+            send_cq: &send.1,
+            recv_cq: &recv.1,
             srq,
             events,
             service,
@@ -289,12 +292,11 @@ impl<T: Driver> Ops<T> {
         udata: *mut bindings::ib_udata,
     ) -> c_int {
         status(|| {
-            // SAFETY: The caller fills `attr` by this; the device of `qp` is live, and `udata` a command.
-            // The events are cut off by the destroy, and below if there is none.
-            let (attr, caller, events) = unsafe {
-                let caller = Caller::new((*qp).device, udata)?;
-                (&mut *attr, caller, Events::new(qp)?)
-            };
+            // SAFETY: The caller fills `attr` by this. The events are cut off by the destroy, and below if
+            // there is none, or have no clone.
+            let (attr, events) = unsafe { (&mut *attr, Events::new(qp)?) };
+            // SAFETY: The device of `qp` is live, and `udata` a command.
+            let caller = unsafe { Caller::new((*qp).device, udata) }?;
             // The memory of inline data would be an address of the kernel's.
             if let Caller::Ulp(_) = caller {
                 attr.cap.max_inline_data = 0;

@@ -102,12 +102,11 @@ impl<T: Driver> Ops<T> {
             if init.srq_type != bindings::ib_srq_type_IB_SRQT_BASIC {
                 return Err(EOPNOTSUPP);
             }
-            // SAFETY: The device and the domain of `srq` are live, and `udata` is a command. The events
-            // are cut off by the destroy, and below if there is none.
-            let (pd, caller, events) = unsafe {
-                let caller = Caller::new((*srq).device, udata)?;
-                (CorePd::<T>::get((*srq).pd), caller, Events::new(srq)?)
-            };
+            // SAFETY: The device of `srq` is live, and `udata` a command.
+            let caller = unsafe { Caller::new((*srq).device, udata) }?;
+            // SAFETY: The domain of `srq` is live. The events are cut off by the destroy, and below if
+            // there is none.
+            let (pd, events) = unsafe { (CorePd::<T>::get((*srq).pd), Events::new(srq)?) };
             let request = SrqRequest {
                 pd,
                 attr: &init.attr,
