@@ -54,6 +54,12 @@ use kernel::{
     prelude::*,
     sync::{
         aref::ARef,
+        atomic::{
+            Acquire,
+            Atomic,
+            Relaxed,
+            Release, //
+        },
         srcu::{
             self,
             Srcu, //
@@ -98,6 +104,8 @@ pub struct Gate {
     /// Passes and running releases.
     #[pin]
     inside: Srcu,
+    /// Whether the phase is `Open`. Written with `state` locked; each call of verbs reads it.
+    is_open: Atomic<bool>,
     #[pin]
     state: Mutex<GateState>,
     /// There is no lease any more.
@@ -132,6 +140,7 @@ impl Gate {
             try_pin_init!(Self {
                 pdev: (&***pdev).into(),
                 inside <- new_srcu!("Gate::inside"),
+                is_open: Atomic::new(true),
                 state <- new_mutex!(
                     GateState {
                         phase: GatePhase::Open,
@@ -208,17 +217,19 @@ impl Gate {
     }
 
     /// Enters the gate. The pass keeps the device bound, and [`Self::close`] waiting, until it is
-    /// dropped. Sleeps only for a mutex that is held briefly.
+    /// dropped.
     ///
     /// # Errors
     ///
     /// `ENODEV` once the gate is closed.
     pub fn enter(self: &Arc<Self>) -> Result<Pass<'_>> {
         let inside = self.inside.read_lock();
-        if self.state.lock().phase != GatePhase::Open {
+        // The writes before `reopen` are visible inside.
+        if !self.is_open.load(Acquire) {
             return Err(ENODEV);
         }
-        // INVARIANT: The section began before the look at `phase`.
+        // INVARIANT: The section began before `is_open` was read. So `shut`, which clears it and then
+        // waits for the sections, waits for this one.
         Ok(Pass {
             gate: self,
             _inside: inside,
@@ -249,6 +260,7 @@ impl Gate {
             return Err(ENODEV);
         }
         state.phase = GatePhase::Open;
+        self.is_open.store(true, Release);
         Ok(())
     }
 
@@ -300,8 +312,9 @@ impl Gate {
         {
             let mut state = self.state.lock();
             state.phase = state.phase.max(phase);
+            self.is_open.store(false, Relaxed);
         }
-        // A section that begins from now on finds the phase.
+        // A section that begins from now on finds both.
         self.inside.synchronize();
     }
 

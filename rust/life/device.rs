@@ -105,7 +105,7 @@ impl Device {
     }
 
     /// Enters the gate of the device, for a caller that began in `epoch`: a reset ends all objects
-    /// of earlier epochs. May sleep, but not for long.
+    /// of earlier epochs.
     ///
     /// # Errors
     ///
