@@ -37,7 +37,8 @@ impl<T> Room<T> {
     }
 }
 
-/// Objects by number, in two levels. A leaf is there once it is used.
+/// Objects by number, in two levels. A leaf is there while it is used: an object has at most the 256
+/// bytes of one, and is found in three loads.
 pub(crate) struct Table<T> {
     leaves: KVec<Option<Leaf<T>>>,
     count: u32,
@@ -91,12 +92,13 @@ impl<T> Table<T> {
         Ok(())
     }
 
-    /// Removes the object with this number. Any context.
+    /// Removes the object with this number, and frees its leaf if that is empty. Any context.
     pub(crate) fn remove(&mut self, number: Number) -> Option<T> {
         self.get_mut(number)?;
         let index = number.index();
-        let leaf = self.leaves.get_mut(index / LEAF)?.as_mut()?;
-        let boxed = leaf.get_mut(index % LEAF)?.take()?;
+        let place = self.leaves.get_mut(index / LEAF)?;
+        let boxed = place.as_mut()?.get_mut(index % LEAF)?.take()?;
+        drop(place.take_if(|leaf| leaf.iter().all(Option::is_none)));
         self.count -= 1;
         Some(KBox::into_inner(boxed).1)
     }
@@ -171,7 +173,12 @@ mod tests {
         let mut table = table();
         assert!(put(&mut table, Number::new(1000, 1), 0u8).is_ok());
         assert_eq!(table.leaves.len(), 1000 / LEAF + 1);
+        assert!(put(&mut table, Number::new(1001, 1), 1).is_ok());
         assert_eq!(table.leaves.iter().flatten().count(), 1);
+        assert_eq!(table.remove(Number::new(1000, 1)), Some(0));
+        assert_eq!(table.leaves.iter().flatten().count(), 1);
+        assert_eq!(table.remove(Number::new(1001, 1)), Some(1));
+        assert_eq!(table.leaves.iter().flatten().count(), 0);
     }
 
     #[test]

@@ -82,6 +82,7 @@ struct CqState<Q> {
     /// All that is posted is flushed. A lost device that is not quiet may still access it: nothing
     /// completes meanwhile.
     is_quiet: bool,
+    /// An empty table has a pointer for 32 queue pairs of the device: 4 KiB for 16384, at most 16 KiB.
     qps: Table<Arc<Q>>,
     /// Entries taken; does not wrap.
     taken: u64,
