@@ -229,7 +229,7 @@ pub(crate) struct Pair {
 }
 
 /// The poll of a pair, and what schedules it.
-pub(crate) type PairPoller = poller::Poller<Pair>;
+pub(crate) type PairPoller = poller::BhPoller<Pair>;
 
 impl Pair {
     /// The pair `pair`, without a run.

@@ -69,14 +69,14 @@ impl Done {
 
 /// The completions that a turn has consumed but not yet completed. Owned by the poll; allocated
 /// once.
-pub(crate) struct Batch {
+pub(crate) struct DoneBatch {
     /// Places for completions, of which the first `count` are taken.
     done: KVec<Done>,
     count: usize,
     places: KVec<u16>,
 }
 
-impl Batch {
+impl DoneBatch {
     /// Allocates room for [`BATCH`] completions. Sleeps.
     ///
     /// # Errors

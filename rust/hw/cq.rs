@@ -18,8 +18,8 @@
 
 use super::{
     batch::{
-        Batch,
         Done,
+        DoneBatch,
         BATCH, //
     },
     function::Doorbells,
@@ -329,7 +329,7 @@ impl PolledCq {
     /// The first one may be of any queue pair, and may be invalid. Successful sends of the same
     /// queue pair that follow it are taken in a row.
     #[inline]
-    pub(crate) fn consume(&mut self, max: u32, batch: &mut Batch) -> Consumed {
+    pub(crate) fn consume(&mut self, max: u32, batch: &mut DoneBatch) -> Consumed {
         batch.clear();
         let number = self.number.raw();
         let mut count = 0;
@@ -402,7 +402,7 @@ impl PolledCq {
     /// Publishes the head, with an arm if `arm`; then frees slots; then completes what was
     /// consumed; then rings the doorbells of what the client has posted.
     #[inline]
-    pub(crate) fn publish(&mut self, arm: bool, batch: &mut Batch, doorbells: &Doorbells<'_>) {
+    pub(crate) fn publish(&mut self, arm: bool, batch: &mut DoneBatch, doorbells: &Doorbells<'_>) {
         let number = self.number;
         let place = if arm {
             doorbell::CQ_ARM_NEXT
@@ -441,7 +441,7 @@ impl PolledCq {
     ///
     /// `EIO` if the device has written more than the depth.
     pub(crate) fn drain(&mut self, doorbells: &Doorbells<'_>) -> Result {
-        let mut batch = Batch::none();
+        let mut batch = DoneBatch::none();
         // One more than the CQ holds: a full one is not an error.
         let mut left = self.consumer.depth().entries().saturating_add(1);
         loop {

@@ -10,7 +10,7 @@
 //! [`queue::poll`](crate::queue::poll) decides what the poll does next; [`Eq::run`] does it.
 
 use super::{
-    batch::Batch,
+    batch::DoneBatch,
     cq::{
         Body,
         Entry,
@@ -28,7 +28,7 @@ use super::{
     knobs::Knobs,
     ring::Ring,
     table::{
-        Room,
+        Reservation,
         Table, //
     }, //
 };
@@ -68,7 +68,7 @@ use crate::{
         eq_slots::{
             EventSlots,
             NoSlot,
-            Shares, //
+            SlotShares, //
         },
         index::{
             Depth,
@@ -104,7 +104,7 @@ use kernel::{
 pub(crate) type Bind = fn(&mut Poller<Ring>) -> Result<Node, NoSlot>;
 
 /// The poll of an EQ, and what schedules it.
-pub(crate) type EqPoller = poller::Poller<Eq>;
+pub(crate) type EqPoller = poller::BhPoller<Eq>;
 
 /// Base-two logarithm of the entries of an EQ, unless the device allows fewer.
 const LOG_DEPTH: u8 = 12;
@@ -144,7 +144,7 @@ pub(crate) struct Live {
     share: Share,
     pub(super) cqs: Table<Entry>,
     pub(super) handlers: Handlers,
-    batch: Batch,
+    batch: DoneBatch,
 }
 
 /// The memory of an EQ.
@@ -163,12 +163,12 @@ fn depth(limits: &Limits) -> Option<Depth> {
 }
 
 /// The division of the slots of the EQ of vector `index`.
-fn shares(limits: &Limits, index: u32, depth: Depth) -> Shares {
+fn shares(limits: &Limits, index: u32, depth: Depth) -> SlotShares {
     let reserve = match index {
         0 => limits.asynchronous,
         _ => 0,
     };
-    Shares::of(depth, reserve)
+    SlotShares::of(depth, reserve)
 }
 
 impl EqRing {
@@ -313,7 +313,7 @@ impl Eq {
             share: Share::default(),
             cqs: Table::new(limits.cq)?,
             handlers: Handlers::new(self.index, limits)?,
-            batch: Batch::new()?,
+            batch: DoneBatch::new()?,
         };
         Ok(KBox::new(live, GFP_KERNEL)?)
     }
@@ -483,7 +483,7 @@ impl State {
         &mut self,
         cq: Number,
         entry: Entry,
-        room: Room<Entry>,
+        room: Reservation<Entry>,
     ) -> Result<(), (Error, Entry)> {
         match self.live.as_mut() {
             Some(live) => live.cqs.insert(cq, entry, room),
@@ -550,7 +550,7 @@ impl State {
         &mut self,
         number: Number,
         events: Events<E>,
-        room: Room<Events<E>>,
+        room: Reservation<Events<E>>,
     ) -> Result<(), (Error, Events<E>)> {
         match self.live.as_mut() {
             Some(live) => E::table(&mut live.handlers).insert(number, events, room),

@@ -34,7 +34,7 @@ use super::{
         AsyncEvent,
         CompletionHandler, //
     },
-    table::Room, //
+    table::Reservation, //
 };
 use crate::{
     abi::{
@@ -108,7 +108,7 @@ impl Hardware {
         handler: Arc<dyn CompletionHandler>,
     ) -> Result<(Number, M)> {
         let eq = self.eqs.of(vector)?;
-        let (room, events_room) = (Room::new()?, Room::new()?);
+        let (room, events_room) = (Reservation::new()?, Reservation::new()?);
         let mut tables = self.objects.lock();
         let context = CqContext {
             flags: context.flags | cq_flags::USER,
@@ -184,7 +184,7 @@ impl Hardware {
         memory: M,
         events: Events<O::Event>,
     ) -> Result<(Number, M)> {
-        let room = Room::new()?;
+        let room = Reservation::new()?;
         let mut tables = self.objects.lock();
         let (number, memory) = self.create(&mut tables, pass, create, memory)?;
         if let Err(error) = self.add_handler(&mut tables, number, events, room) {
@@ -234,7 +234,7 @@ impl Hardware {
         let eq = self.eqs.of(vector)?;
         let ring = CqRing::new(pass, depth)?;
         let boxed = KBox::<PolledCq>::new_uninit(GFP_KERNEL)?;
-        let (context, body) = (ring.context(), (Body::Away, Room::new()?));
+        let (context, body) = (ring.context(), (Body::Away, Reservation::new()?));
         let mut tables = self.objects.lock();
         let (number, ring) = self.attach(
             &mut tables,
@@ -343,7 +343,7 @@ impl Hardware {
         pass: &Pass<'_>,
         (eq, bind): (&EqPoller, Bind),
         context: CqContext,
-        (body, room): (Body, Room<Entry>),
+        (body, room): (Body, Reservation<Entry>),
         memory: M,
     ) -> Result<(Number, M)> {
         let node = eq.paused(|_, state| state.bind(bind))?;
@@ -400,7 +400,7 @@ impl Hardware {
         _tables: &mut Tables,
         number: Number,
         events: Events<E>,
-        room: Room<Events<E>>,
+        room: Reservation<Events<E>>,
     ) -> Result {
         let eq0 = self.eqs.eq0()?;
         let added = eq0.paused(|_, state| state.add_handler(number, events, room));

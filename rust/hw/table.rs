@@ -18,12 +18,12 @@ type Leaf<T> = KBox<[Option<Node<T>>; LEAF]>;
 
 /// Memory for an object in a [`Table`], and for its leaf. An insertion allocates nothing, so that
 /// a poll is never paused while memory is reclaimed.
-pub(crate) struct Room<T> {
+pub(crate) struct Reservation<T> {
     node: KBox<MaybeUninit<(Number, T)>>,
     leaf: Leaf<T>,
 }
 
-impl<T> Room<T> {
+impl<T> Reservation<T> {
     /// Allocates it; charges the object to the memory cgroup of the caller. Sleeps.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ impl<T> Table<T> {
         &mut self,
         number: Number,
         value: T,
-        room: Room<T>,
+        room: Reservation<T>,
     ) -> Result<(), (Error, T)> {
         let index = number.index();
         let Some(leaf) = self.leaves.get_mut(index / LEAF) else {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn put<T>(table: &mut Table<T>, number: Number, value: T) -> Result<(), (Error, T)> {
-        table.insert(number, value, Room::new().unwrap())
+        table.insert(number, value, Reservation::new().unwrap())
     }
 
     #[test]

@@ -13,7 +13,7 @@
 //! Memory is zeroed when allocated.
 
 use super::gate::{
-    Held,
+    DmaHold,
     Pass, //
 };
 use core::{
@@ -100,7 +100,7 @@ pub struct Coherent {
     count: usize,
     address: DmaAddress,
     /// `None` in drop only.
-    held: Option<Held>,
+    held: Option<DmaHold>,
 }
 
 // SAFETY: Plain memory without ties to a thread.

@@ -23,7 +23,7 @@
 
 use super::{
     gate::{
-        Held,
+        DmaHold,
         Pass, //
     }, //
 };
@@ -102,7 +102,7 @@ struct Mapping {
     /// `None` in drop only.
     memory: Option<KVec<u64>>,
     /// `None` in drop only.
-    held: Option<Held>,
+    held: Option<DmaHold>,
 }
 
 // SAFETY: Plain memory without ties to a thread.

@@ -19,7 +19,7 @@
 //! created before the interrupts whose handlers access them; later ones are refused.
 //!
 //! Between closed and gone, mappings can still be released: destructors do not enter the gate, they
-//! use [`Held::release`], which works as long as the device is bound.
+//! use [`DmaHold::release`], which works as long as the device is bound.
 //!
 //! # What to hold and what not
 //!
@@ -365,9 +365,9 @@ impl<'a> Pass<'a> {
     }
 
     /// Counts one more DMA mapping or allocation.
-    pub(super) fn hold(&self) -> Held {
+    pub(super) fn hold(&self) -> DmaHold {
         self.gate.state.lock().held += 1;
-        Held {
+        DmaHold {
             gate: self.gate.clone(),
         }
     }
@@ -415,11 +415,11 @@ impl Deref for Pass<'_> {
 }
 
 /// A DMA mapping or allocation that must be released while the device is bound.
-pub(super) struct Held {
+pub(super) struct DmaHold {
     pub(super) gate: Arc<Gate>,
 }
 
-impl Held {
+impl DmaHold {
     /// Calls `release`, whether the gate is open or closed. Sleeps.
     ///
     /// Returns false, without calling `release`, if the device is gone: the caller must leak the

@@ -7,7 +7,7 @@
 //! [`kernel::irq::Registration`] and [`kernel::pci::IrqVectorRegistration`] must not be forgotten, take
 //! static names alone, and place no interrupt on a CPU.
 //!
-//! [`Vectors`] are allocated together; an [`Irq`] registers a [`Poller`] for one of them. Its drop
+//! [`Vectors`] are allocated together; an [`Irq`] registers a [`BhPoller`] for one of them. Its drop
 //! frees the interrupt, then disables the poll; after that neither runs, and their memory may be
 //! freed. Vectors are freed with the last interrupt, whatever the order of drops.
 //!
@@ -17,8 +17,8 @@
 use super::{
     gate::Gate,
     poller::{
+        BhPoller, //
         Handler,
-        Poller, //
     }, //
 };
 use core::ptr;
@@ -180,7 +180,7 @@ impl Drop for Hint {
 /// `irq` is requested with the poller's cookie, and the poller is claimed.
 struct Requested<H: Handler> {
     irq: u32,
-    poller: Arc<Poller<H>>,
+    poller: Arc<BhPoller<H>>,
     hint: Option<Hint>,
     /// The interrupt core has a pointer to it.
     _name: CString,
@@ -195,7 +195,7 @@ impl<H: Handler> Requested<H> {
         irq: u32,
         nth: u32,
         name: CString,
-        poller: Arc<Poller<H>>,
+        poller: Arc<BhPoller<H>>,
         allocation: Arc<Devres<Allocation>>,
     ) -> Result<Self> {
         // Claim before the request, so that an immediate interrupt is polled.
@@ -207,7 +207,7 @@ impl<H: Handler> Requested<H> {
         let requested = to_result(unsafe {
             bindings::request_threaded_irq(
                 irq,
-                Some(Poller::<H>::hard),
+                Some(BhPoller::<H>::hard),
                 None,
                 0,
                 name.as_char_ptr(),
@@ -266,7 +266,7 @@ impl<H: Handler> Irq<H> {
         vectors: &Vectors<'_>,
         index: u32,
         name: fmt::Arguments<'_>,
-        poller: Arc<Poller<H>>,
+        poller: Arc<BhPoller<H>>,
     ) -> Result<Self> {
         let irq = vectors.irq(index)?;
         let name = CString::try_from_fmt(name)?;

@@ -10,11 +10,11 @@
 //! ```
 //!
 //! [`Handler::poll`] never runs twice at the same time, so it gets `&mut State` without a lock,
-//! and nothing can deadlock on one. Everybody else asks for the state with [`Poller::paused`],
+//! and nothing can deadlock on one. Everybody else asks for the state with [`BhPoller::paused`],
 //! which waits for the poll to end and keeps it from starting.
 //!
 //! In softirq context polls could take all of a CPU, and no scheduler would know. So a poll may
-//! [wait](Next::Wait) for the [relay](Poller::relay), a work item of no special priority: that runs
+//! [wait](Next::Wait) for the [relay](BhPoller::relay), a work item of no special priority: that runs
 //! it in the time that the scheduler has given to its thread, which is a share as any process has
 //! it. When that is, says the handler.
 //!
@@ -111,7 +111,7 @@ pub trait Handler: Send + Sync + 'static {
 /// - `state` is accessed by the poll, which excludes itself, and by [`Self::paused`], which holds
 ///   `pause` and keeps the poll from running.
 #[pin_data]
-pub struct Poller<H: Handler> {
+pub struct BhPoller<H: Handler> {
     #[pin]
     work: Opaque<bindings::work_struct>,
     #[pin]
@@ -129,13 +129,13 @@ pub struct Poller<H: Handler> {
 }
 
 // SAFETY: The work item may be freed by any thread, the rest is `Send`.
-unsafe impl<H: Handler> Send for Poller<H> {}
+unsafe impl<H: Handler> Send for BhPoller<H> {}
 
 // SAFETY: `state` is `Send` and accessed exclusively, by the type invariant. The work item has its
 // own synchronization, the rest is `Sync`.
-unsafe impl<H: Handler> Sync for Poller<H> {}
+unsafe impl<H: Handler> Sync for BhPoller<H> {}
 
-impl<H: Handler> Poller<H> {
+impl<H: Handler> BhPoller<H> {
     /// Makes a poller that nothing runs yet. Sleeps.
     ///
     /// # Errors
@@ -146,10 +146,10 @@ impl<H: Handler> Poller<H> {
         // INVARIANT: Disabled, and no interrupt.
         Arc::pin_init(
             pin_init!(Self {
-                work <- Self::item(Self::run, c"Poller::work", static_lock_class!()),
-                relay <- Self::item(Self::relay, c"Poller::relay", static_lock_class!()),
+                work <- Self::item(Self::run, c"BhPoller::work", static_lock_class!()),
+                relay <- Self::item(Self::relay, c"BhPoller::relay", static_lock_class!()),
                 given: Atomic::new(false),
-                pause <- new_mutex!((), "Poller::pause"),
+                pause <- new_mutex!((), "BhPoller::pause"),
                 claimed: Atomic::new(false),
                 state: UnsafeCell::new(state),
                 handler,

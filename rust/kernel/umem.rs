@@ -33,7 +33,7 @@
 use super::{
     dma,
     gate::{
-        Held,
+        DmaHold,
         Pass, //
     },
     task::{
@@ -421,7 +421,7 @@ impl Pinned {
 /// What the device can do with [`Mapped`] memory.
 enum Reach {
     /// The device has access, for as long as the gate permits.
-    Mapped(Held),
+    Mapped(DmaHold),
     /// The device has no access.
     Unmapped,
     /// Unknown: the device was gone before the memory was unmapped.

@@ -36,7 +36,7 @@ use crate::{
             AdminRings,
             Quiet, //
         },
-        table::Room, //
+        table::Reservation, //
     },
     kernel::pci::{
         channel,
@@ -114,7 +114,7 @@ impl Device {
 
         self.eqs.begin(eq0, Number::ADMIN, epoch, eq_ring)?;
         self.admin.open(&pass)?;
-        let room = Room::new()?;
+        let room = Reservation::new()?;
         let node = eq0.paused(|_, state| state.bind(Poller::bind_kernel))?;
         let enabled = function.enable(pass.dev(), &rings, self.attempts() == 0);
         let body = Body::Away;

@@ -51,7 +51,7 @@ use crate::{
 
 /// A completion queue: in the memory of a process, or rings that a kernel ULP polls.
 pub(crate) struct Cq {
-    owner: Owner<Place, Arc<UlpCq<UlpQp>>>,
+    owner: Owner<MemoryId, Arc<UlpCq<UlpQp>>>,
     pub(super) number: Number,
     vector: u32,
 }
@@ -104,7 +104,7 @@ impl Cq {
             events: request.events.clone(),
         };
         let handler = Arc::new(handler, GFP_KERNEL_ACCOUNT)?;
-        let (number, place) = process.create(
+        let (number, id) = process.create(
             Kind::Cq,
             |pass| UserBuffer::new(pass, memory, device.limits()),
             |pass, ring| {
@@ -118,7 +118,7 @@ impl Cq {
             },
             |_, ring| ObjectMemory::Queue(ring),
         )?;
-        let owner = Owner::Process(process.clone(), place);
+        let owner = Owner::Process(process.clone(), id);
         let cq = Self {
             owner,
             number,
@@ -164,7 +164,7 @@ impl cq::Operations<Verbs> for Cq {
     // An answer that cannot be written does not undo it: the process has lost its place in the queue.
     fn resize(&self, entries: u32, udata: Udata<'_>) -> Result<u32> {
         let (asked, reply) = udata.read::<qpair_ureq_resize_cq>(qpair_ureq_resize_cq::LEAST)?;
-        let (process, place) = self.owner.process()?;
+        let (process, id) = self.owner.process()?;
         let device = &process.device;
         let depth = depth(entries, device.limits().log_cq)?;
         let (start, bytes) = (asked.buffer, asked.buffer_bytes);
@@ -182,7 +182,7 @@ impl cq::Operations<Verbs> for Cq {
                 },
             };
             device.resize(&pass, modify, memory, |memory| {
-                process.replace_ring(&pass, *place, memory)
+                process.replace_ring(&pass, *id, memory)
             })?
         };
         // The device does not access it any more.

@@ -5,9 +5,9 @@
 use super::{
     buffer::UserBuffer,
     memory::{
+        MemoryId,
         ObjectMemory,
         Objects,
-        Place,
         Reserved, //
     },
     quota::Quotas,
@@ -172,13 +172,13 @@ impl Process {
         map: impl FnOnce(&Pass<'_>) -> Result<M>,
         command: impl FnOnce(&Pass<'_>, M) -> Result<(Number, M)>,
         object: impl FnOnce(Number, M) -> ObjectMemory,
-    ) -> Result<(Number, Place)> {
+    ) -> Result<(Number, MemoryId)> {
         let reserved = Reserved::new()?;
         self.charged(kind, |pass| {
             let (number, memory) = command(pass, map(pass)?)?;
             // A shutdown takes the memory from the file once the pass has ended.
-            let place = self.objects.lock().insert(reserved, object(number, memory));
-            Ok((number, place))
+            let id = self.objects.lock().insert(reserved, object(number, memory));
+            Ok((number, id))
         })
     }
 
@@ -187,10 +187,10 @@ impl Process {
     pub(super) fn replace_ring(
         &self,
         _pass: &Pass<'_>,
-        place: Place,
+        id: MemoryId,
         ring: UserBuffer,
     ) -> Option<UserBuffer> {
-        let replaced = self.objects.lock().replace_ring(place, ring);
+        let replaced = self.objects.lock().replace_ring(id, ring);
         replaced.map_err(|ring| self.keep_stray(ring)).ok()
     }
 
@@ -214,8 +214,8 @@ impl Process {
     }
 
     /// The rights of a region, and how the device may access its memory.
-    pub(super) fn region(&self, place: Place) -> Option<(u8, Access)> {
-        match self.objects.lock().get_mut(place)? {
+    pub(super) fn region(&self, id: MemoryId) -> Option<(u8, Access)> {
+        match self.objects.lock().get_mut(id)? {
             ObjectMemory::Mr { rights, memory, .. } => Some((*rights, memory.access())),
             _ => None,
         }
@@ -226,14 +226,14 @@ impl Process {
     pub(super) fn change_region(
         &self,
         _pass: &Pass<'_>,
-        place: Place,
+        id: MemoryId,
         (to_pd, to_rights): (Option<Number>, Option<u8>),
         to_memory: Option<UserBuffer>,
     ) -> Option<UserBuffer> {
         let mut objects = self.objects.lock();
         let Some(ObjectMemory::Mr {
             pd, rights, memory, ..
-        }) = objects.get_mut(place)
+        }) = objects.get_mut(id)
         else {
             drop(objects);
             if let Some(memory) = to_memory {
@@ -251,10 +251,10 @@ impl Process {
     pub(super) fn end(
         &self,
         kind: Kind,
-        place: Option<Place>,
+        id: Option<MemoryId>,
         f: impl FnOnce(&Pass<'_>) -> Result,
     ) {
-        self.ended(place, self.attempt(kind, f));
+        self.ended(id, self.attempt(kind, f));
     }
 
     /// Destroys an object by `f`; [`Self::ended`] follows, unless the object stays. Sleeps.
@@ -275,12 +275,12 @@ impl Process {
     }
 
     /// An object was destroyed, or was to be: frees its memory, or keeps it, as [`Self::end`].
-    pub(super) fn ended(&self, place: Option<Place>, ended: Result) {
+    pub(super) fn ended(&self, id: Option<MemoryId>, ended: Result) {
         if ended.is_err() {
             self.page.in_doubt.store(true, Relaxed);
         }
         let mut objects = self.objects.lock();
-        let Some(object) = place.and_then(|place| objects.remove(place)) else {
+        let Some(object) = id.and_then(|id| objects.remove(id)) else {
             return;
         };
         if ended.is_err() && !objects.unmapped {
@@ -306,10 +306,10 @@ impl Process {
     /// to be destroyed.
     pub(super) fn end_abandoned(&self, pd: Number) {
         loop {
-            let Some((place, number)) = self.objects.lock().region_in(pd) else {
+            let Some((id, number)) = self.objects.lock().region_in(pd) else {
                 return;
             };
-            self.ended(Some(place), self.destroy_region(number));
+            self.ended(Some(id), self.destroy_region(number));
         }
     }
 

@@ -43,12 +43,12 @@ impl ObjectMemory {
     }
 }
 
-/// Where an object is: never used twice.
+/// Identifies the memory of an object in its file; never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place(u64);
+pub(super) struct MemoryId(u64);
 
 /// Reserved for an object, allocated before the device creates it.
-pub(super) struct Reserved(RBTreeNodeReservation<Place, ObjectMemory>);
+pub(super) struct Reserved(RBTreeNodeReservation<MemoryId, ObjectMemory>);
 
 impl Reserved {
     /// Sleeps.
@@ -63,7 +63,7 @@ impl Reserved {
 
 /// The objects of a process that have memory.
 pub(super) struct Objects {
-    tree: RBTree<Place, ObjectMemory>,
+    tree: RBTree<MemoryId, ObjectMemory>,
     next: u64,
     /// The device is quiet and has none of the memory any more.
     pub(super) unmapped: bool,
@@ -79,11 +79,11 @@ impl Objects {
     }
 
     /// Cannot fail: the device has the object already.
-    pub(super) fn insert(&mut self, reserved: Reserved, object: ObjectMemory) -> Place {
-        let place = Place(self.next);
+    pub(super) fn insert(&mut self, reserved: Reserved, object: ObjectMemory) -> MemoryId {
+        let id = MemoryId(self.next);
         self.next += 1;
-        self.tree.insert(reserved.0.into_node(place, object));
-        place
+        self.tree.insert(reserved.0.into_node(id, object));
+        id
     }
 
     /// Gives a CQ or SRQ another ring; returns the one before.
@@ -93,27 +93,27 @@ impl Objects {
     /// There is no such queue: the new ring, which the device has.
     pub(super) fn replace_ring(
         &mut self,
-        place: Place,
+        id: MemoryId,
         new: UserBuffer,
     ) -> Result<UserBuffer, UserBuffer> {
-        match self.tree.get_mut(&place) {
+        match self.tree.get_mut(&id) {
             Some(ObjectMemory::Queue(ring)) => Ok(core::mem::replace(ring, new)),
             _ => Err(new),
         }
     }
 
-    pub(super) fn remove(&mut self, place: Place) -> Option<ObjectMemory> {
-        self.tree.remove(&place)
+    pub(super) fn remove(&mut self, id: MemoryId) -> Option<ObjectMemory> {
+        self.tree.remove(&id)
     }
 
-    pub(super) fn get_mut(&mut self, place: Place) -> Option<&mut ObjectMemory> {
-        self.tree.get_mut(&place)
+    pub(super) fn get_mut(&mut self, id: MemoryId) -> Option<&mut ObjectMemory> {
+        self.tree.get_mut(&id)
     }
 
-    /// A region in a domain: its place, its number.
-    pub(super) fn region_in(&self, of: Number) -> Option<(Place, Number)> {
-        self.tree.iter().find_map(|(place, object)| match object {
-            ObjectMemory::Mr { number, pd, .. } if *pd == of => Some((*place, *number)),
+    /// A region in a domain: the id of its memory, its number.
+    pub(super) fn region_in(&self, of: Number) -> Option<(MemoryId, Number)> {
+        self.tree.iter().find_map(|(id, object)| match object {
+            ObjectMemory::Mr { number, pd, .. } if *pd == of => Some((*id, *number)),
             _ => None,
         })
     }

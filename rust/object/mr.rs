@@ -54,7 +54,7 @@ pub(super) const FRMR_PAGES: u32 = 512;
 /// A memory region: of a process; of a kernel ULP all memory, or what its work requests register. Both
 /// of a ULP have DMA addresses. A process gets none of these: it could reach all that the device can.
 pub(crate) struct Mr {
-    owner: Owner<Place, Option<Arc<Frmr>>>,
+    owner: Owner<MemoryId, Option<Arc<Frmr>>>,
     number: Number,
 }
 
@@ -103,7 +103,7 @@ impl mr::Operations<Verbs> for Mr {
         process.fits(request.bytes)?;
         let rights = rights(request.access)?;
         let memory = Pinned::new(request.start, request.bytes, accessed(rights))?;
-        let (number, place) = process.create(
+        let (number, id) = process.create(
             Kind::Mr,
             |pass| UserBuffer::new(pass, memory, device.limits()),
             |pass, memory| {
@@ -123,7 +123,7 @@ impl mr::Operations<Verbs> for Mr {
                 memory,
             },
         )?;
-        let owner = Owner::Process(process.clone(), place);
+        let owner = Owner::Process(process.clone(), id);
         // If its process has guessed the key and bound windows to it, it is abandoned.
         let undo = |mr: Self| drop(mr::Operations::deregister(mr));
         let mr = answered(Self { owner, number }, reply.write(&()), undo)?;
@@ -172,13 +172,13 @@ impl mr::Operations<Verbs> for Mr {
 
     // In one step of the device; if it fails the region is what it was.
     fn rereg(&self, change: MrChange, pd: Option<&Pd>, udata: Udata<'_>) -> Result {
-        let (process, place) = self.owner.process()?;
-        let (device, place) = (&process.device, *place);
+        let (process, id) = self.owner.process()?;
+        let (device, id) = (&process.device, *id);
         let pd = pd.map(|pd| pd.number);
         // The answer is empty. After the change it could not fail any more.
         udata.without_request()?.write(&())?;
         let wanted = change.access.map(rights).transpose()?;
-        let (now, pinned) = process.region(place).ok_or(EIO)?;
+        let (now, pinned) = process.region(id).ok_or(EIO)?;
         let needed = accessed(wanted.unwrap_or(now));
         let memory = match change.memory {
             Some((start, bytes, _)) => {
@@ -211,7 +211,7 @@ impl mr::Operations<Verbs> for Mr {
             },
         };
         let ((), memory) = device.admin.create(&pass, modify, memory)?;
-        let before = process.change_region(&pass, place, (pd, wanted), memory);
+        let before = process.change_region(&pass, id, (pd, wanted), memory);
         // The device has ended its last access to it.
         drop(before);
         Ok(())
@@ -220,12 +220,12 @@ impl mr::Operations<Verbs> for Mr {
     fn deregister(self) -> Result<(), (Self, Error)> {
         let admin = &self.owner.device().admin;
         match &self.owner {
-            Owner::Process(process, place) => {
+            Owner::Process(process, id) => {
                 let ended = process.destroy_region(self.number);
                 if ended == Err(EBUSY) {
                     return Err((self, EBUSY));
                 }
-                process.ended(Some(*place), ended);
+                process.ended(Some(*id), ended);
             }
             Owner::Ulp(registered, None) => ulp::end(registered, |pass| {
                 admin.destroy::<command::Mr>(pass, self.number)

@@ -6,8 +6,8 @@ pub(super) use super::{
     buffer::UserBuffer,
     file::Process,
     memory::{
+        MemoryId, //
         ObjectMemory,
-        Place, //
     },
     owner::Owner,
     registered::{

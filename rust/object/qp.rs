@@ -66,7 +66,7 @@ use crate::{
             QpRings,
             Sizes, //
         },
-        table::Room, //
+        table::Reservation, //
     },
     kernel::{
         gate::Pass,
@@ -93,7 +93,7 @@ use crate::{
 
 /// A queue pair: in the memory of a process, or rings that a kernel ULP posts to.
 pub(crate) struct Qp {
-    owner: Owner<Place, Arc<UlpQp>>,
+    owner: Owner<MemoryId, Arc<UlpQp>>,
     number: Number,
 }
 
@@ -331,7 +331,7 @@ impl Qp {
         let device = &process.device;
         let (sq, rq) = pins(device.limits(), &request, &asked)?;
         let ((sq, sq_depth), (rq, rq_depth)) = (sq, rq.unzip());
-        let (number, place) = process.create(
+        let (number, id) = process.create(
             Kind::Qp,
             |pass| {
                 let map = |pinned| UserBuffer::new(pass, pinned, device.limits());
@@ -352,7 +352,7 @@ impl Qp {
             },
             |_, (sq, rq)| ObjectMemory::Qp(sq, rq),
         )?;
-        let owner = Owner::Process(process.clone(), place);
+        let owner = Owner::Process(process.clone(), id);
         let answer = qpair_uresp_create_qp {
             number: number.raw(),
             sq_blocks: sq_depth.entries(),
@@ -371,7 +371,7 @@ impl Qp {
             request.send_cq.ulp()?.clone(),
             request.recv_cq.ulp()?.clone(),
         );
-        let rooms = (Room::new()?, Room::new()?);
+        let rooms = (Reservation::new()?, Reservation::new()?);
         let pass = registered.enter()?;
         let rings = QpRings::new(&pass, shape.sizes)?;
         let mut context = rings.context(context(device, &request));

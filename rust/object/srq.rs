@@ -49,7 +49,7 @@ use kernel::sync::atomic::{
 
 /// A shared receive queue: in the memory of a process, or a ring that a kernel ULP posts to.
 pub(crate) struct Srq {
-    owner: Owner<Place, Arc<UlpSrq>>,
+    owner: Owner<MemoryId, Arc<UlpSrq>>,
     pub(super) number: Number,
     /// SGEs of a receive, as requested.
     max_sge: u32,
@@ -89,7 +89,7 @@ impl Srq {
         // The device only reads what the process posts.
         let (start, bytes) = (asked.buffer, asked.buffer_bytes);
         let memory = ring(start, bytes, depth, slot, Access::Read)?;
-        let (number, place) = process.create(
+        let (number, id) = process.create(
             Kind::Srq,
             |pass| UserBuffer::new(pass, memory, limits),
             |pass, ring| {
@@ -107,7 +107,7 @@ impl Srq {
             |_, ring| ObjectMemory::Queue(ring),
         )?;
         let srq = Self {
-            owner: Owner::Process(process.clone(), place),
+            owner: Owner::Process(process.clone(), id),
             number,
             max_sge,
             max_wr: Atomic::new(depth.entries()),
@@ -178,7 +178,7 @@ impl srq::Operations<Verbs> for Srq {
             let _reply = udata.map(Udata::without_request).transpose()?;
             return self.owner.execute(modify);
         };
-        let (process, place) = self.owner.process()?;
+        let (process, id) = self.owner.process()?;
         let (device, udata) = (&process.device, udata.ok_or(EOPNOTSUPP)?);
         let (asked, _reply) = udata.read::<qpair_ureq_modify_srq>(qpair_ureq_modify_srq::LEAST)?;
         let limits = device.limits();
@@ -196,7 +196,7 @@ impl srq::Operations<Verbs> for Srq {
             modify.context.buffer = memory.list;
             let ((), before) = device.resize(&pass, modify, memory, |memory| {
                 self.max_wr.store(depth.entries(), Relaxed);
-                process.replace_ring(&pass, *place, memory)
+                process.replace_ring(&pass, *id, memory)
             })?;
             before
         };

@@ -17,7 +17,7 @@
 //! - A *process's CQ* is armed by the process. One slot is enough for its life, since the device
 //!   has at most one event of it in the EQ.
 //! - An event of a CQ that is not armed frees no slot, and is counted.
-//! - Binding a process's CQ leaves at least [`Shares::kernel`] slots of the pool to the kernel. Half
+//! - Binding a process's CQ leaves at least [`SlotShares::kernel`] slots of the pool to the kernel. Half
 //!   of these are for the CQs that kernel ULPs arm themselves, as processes do theirs: an
 //!   unprivileged process can make a kernel ULP create these, for example one for each
 //!   socket. The other half is for polled CQs alone.
@@ -43,7 +43,7 @@ const KERNEL: u32 = 64;
 
 /// How the slots of an EQ are divided. CQs share the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shares {
+pub struct SlotShares {
     /// For asynchronous events, for the life of the EQ.
     pub reserve: u32,
     /// To arm with, beyond one for each polled CQ.
@@ -53,7 +53,7 @@ pub struct Shares {
     pub kernel: u32,
 }
 
-impl Shares {
+impl SlotShares {
     /// The shares for an EQ of this depth. Only EQ 0 has a `reserve`.
     pub const fn of(depth: Depth, reserve: u32) -> Self {
         let most = depth.entries() / 8;
@@ -114,7 +114,7 @@ pub struct EventSlots {
 
 impl EventSlots {
     /// Divides the slots of a new EQ.
-    pub fn new(mut pool: Pool<Eq>, shares: Shares) -> Result<Self, BadRing> {
+    pub fn new(mut pool: Pool<Eq>, shares: SlotShares) -> Result<Self, BadRing> {
         let ring = pool.ring();
         let reserve = pool.take(shares.reserve).ok_or(BadRing)?;
         let spare = pool.take(shares.spare).ok_or(BadRing)?;

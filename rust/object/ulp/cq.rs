@@ -26,7 +26,7 @@ use crate::{
         handlers::CompletionHandler,
         ring::Ring,
         table::{
-            Room,
+            Reservation,
             Table, //
         }, //
     },
@@ -150,7 +150,7 @@ impl<Q: Completes> UlpCq<Q> {
     /// # Errors
     ///
     /// `EEXIST`, `EINVAL`, as of the table.
-    pub(super) fn add(&self, number: Number, qp: Arc<Q>, room: Room<Arc<Q>>) -> Result {
+    pub(super) fn add(&self, number: Number, qp: Arc<Q>, room: Reservation<Arc<Q>>) -> Result {
         let added = self.held.lock().state.qps.insert(number, qp, room);
         // The rest is dropped with the lock released.
         added.map_err(|(error, _qp)| error)

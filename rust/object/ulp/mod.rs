@@ -43,7 +43,7 @@ pub(super) use self::{
 };
 
 use super::{
-    memory::Place,
+    memory::MemoryId,
     owner::Owner,
     registered::Registered, //
 };
@@ -82,12 +82,12 @@ pub(super) fn admit<Q: Client + 'static, M: Send + 'static>(
 /// Destroys a queue by `f`. On return the device no longer accesses its memory, or that of a process
 /// is kept. Sleeps.
 pub(super) fn destroy<Q: Client>(
-    owner: &Owner<Place, Arc<Q>>,
+    owner: &Owner<MemoryId, Arc<Q>>,
     kind: Kind,
     f: impl FnOnce(&Pass<'_>) -> Result,
 ) {
     match owner {
-        Owner::Process(process, place) => process.end(kind, Some(*place), f),
+        Owner::Process(process, id) => process.end(kind, Some(*id), f),
         Owner::Ulp(registered, queue) => {
             end(registered, f);
             leave(&registered.device, &**queue);

@@ -57,7 +57,7 @@ use crate::{
             QueuePair,
             Sizes, //
         },
-        table::Room, //
+        table::Reservation, //
     },
     kernel::{
         gate::Pass,
@@ -199,7 +199,7 @@ impl UlpQp {
     /// Those of [`UlpCq::add`].
     pub(crate) fn join(
         self: &Arc<Self>,
-        (first, second): (Room<Arc<Self>>, Room<Arc<Self>>),
+        (first, second): (Reservation<Arc<Self>>, Reservation<Arc<Self>>),
     ) -> Result {
         self.send_cq.add(self.number, self.clone(), first)?;
         if !Arc::ptr_eq(&self.send_cq, &self.recv_cq) {

@@ -13,7 +13,7 @@ use qpair_queue::credit::RingId;
 use qpair_queue::credit::Slots;
 use qpair_queue::deferred::DeferredFree;
 use qpair_queue::eq_slots::EventSlots;
-use qpair_queue::eq_slots::Shares;
+use qpair_queue::eq_slots::SlotShares;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use std::collections::VecDeque;
@@ -263,7 +263,7 @@ fn unread_completions_keep_their_slots() {
 fn an_unread_event_keeps_its_slot() {
     for process in [false, true] {
         let (mut head, pool) = Head::new(Index::new(u32::MAX));
-        let shares = Shares {
+        let shares = SlotShares {
             reserve: DEPTH - 1,
             spare: 0,
             kernel: 0,
@@ -299,19 +299,19 @@ fn shares_of_an_eq() {
         (4096, 32, 64),
         (1 << 24, 32, 64),
     ] {
-        let expected = Shares {
+        let expected = SlotShares {
             reserve: 16,
             spare,
             kernel,
         };
-        assert_eq!(Shares::of(Depth::new(depth).unwrap(), 16), expected);
+        assert_eq!(SlotShares::of(Depth::new(depth).unwrap(), 16), expected);
     }
 }
 
 /// However many CQs processes create and destroy, the kernel can still bind its own.
 fn processes_leave_the_kernel_its_share() {
     let (mut head, pool) = Head::new(Index::new(u32::MAX));
-    let shares = Shares::of(head.eq.depth(), 3);
+    let shares = SlotShares::of(head.eq.depth(), 3);
     let mut slots = EventSlots::new(pool, shares).unwrap();
     for arms_itself in [false, true] {
         // A wrong pool never runs dry.

@@ -9,7 +9,7 @@ use qpair_abi::Number;
 use qpair_queue::consumer::EqConsumer;
 use qpair_queue::credit::RingId;
 use qpair_queue::eq_slots::EventSlots;
-use qpair_queue::eq_slots::Shares;
+use qpair_queue::eq_slots::SlotShares;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::poll::Consumed;
@@ -113,7 +113,7 @@ impl Bench {
         let capacity = u32::from(kernel + process) + spare + 1;
         let (eq, pool) =
             EqConsumer::new(RingId::new(0, 0), memory.clone(), depth, capacity).unwrap();
-        let shares = Shares {
+        let shares = SlotShares {
             reserve: 1,
             spare,
             kernel: 0,

@@ -25,7 +25,7 @@ use qpair_queue::credit::Slots;
 use qpair_queue::deferred::DeferredFree;
 use qpair_queue::eq_slots::Arming;
 use qpair_queue::eq_slots::EventSlots;
-use qpair_queue::eq_slots::Shares;
+use qpair_queue::eq_slots::SlotShares;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::producer::SqProducer;
@@ -446,7 +446,7 @@ fn a_refused_event_slot_is_not_taken() {
         let ((mut eq, pool), (mut other, _)) = (eq(RING, &memory), eq(OTHER, &others));
         others.write(depth, Index::ZERO, [0; 2]);
         let foreign = other.take().unwrap().seen;
-        let shares = Shares {
+        let shares = SlotShares {
             reserve: 1,
             spare: rng.below32(2),
             kernel: rng.below32(3),

@@ -36,7 +36,7 @@ use qpair_model::rules::eq_irq::Moderation;
 use qpair_queue::consumer::EqConsumer;
 use qpair_queue::credit::RingId;
 use qpair_queue::eq_slots::EventSlots;
-use qpair_queue::eq_slots::Shares;
+use qpair_queue::eq_slots::SlotShares;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::poll::Poller;
@@ -173,7 +173,7 @@ impl State {
         let ring = RingId::new(0, 0);
         let (eq, pool) =
             EqConsumer::starting_at(ring, Written::new(), depth, capacity, FIRST).expect("a ring");
-        let shares = Shares {
+        let shares = SlotShares {
             reserve: instance.reserve,
             spare: instance.spare,
             kernel: 0,

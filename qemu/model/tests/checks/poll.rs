@@ -24,7 +24,7 @@ use qpair_queue::credit::Pool;
 use qpair_queue::credit::RingId;
 use qpair_queue::credit::Slots;
 use qpair_queue::eq_slots::EventSlots;
-use qpair_queue::eq_slots::Shares;
+use qpair_queue::eq_slots::SlotShares;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::poll::Consumed;
@@ -156,7 +156,7 @@ impl Sim {
         let room = KERNEL as u32 + 1;
         let (consumer, pool) =
             EqConsumer::starting_at(eq_id, storage, depth(3), room, start).unwrap();
-        let shares = Shares {
+        let shares = SlotShares {
             reserve: 0,
             spare: 0,
             kernel: 0,

@@ -18,7 +18,7 @@ use qpair_queue::credit::RingId;
 use qpair_queue::credit::Slots;
 use qpair_queue::deferred::DeferredFree;
 use qpair_queue::eq_slots::EventSlots;
-use qpair_queue::eq_slots::Shares;
+use qpair_queue::eq_slots::SlotShares;
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
 use qpair_queue::poll::Consumed;
@@ -150,7 +150,7 @@ impl World {
         let (eq, pool) =
             EqConsumer::starting_at(EQ, memory.clone(), depth, capacity, first).unwrap();
         let device = Device::new(depth, first, memory, CQS, capacity, reserve, moderation);
-        let shares = Shares {
+        let shares = SlotShares {
             reserve,
             spare,
             kernel: 0,
