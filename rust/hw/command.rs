@@ -25,7 +25,6 @@ use crate::{
         status::AdminError,
         Number, //
     },
-    policy::quota::PerKind,
     queue::{
         index::Index,
         resize::Switch, //
@@ -336,25 +335,21 @@ impl<const VERB: u8> Command for Member<VERB> {
     fn reply(_: Results, (): ()) {}
 }
 
-/// Queries how many indices of destroyed objects of a doorbell page the device keeps.
+/// Queries how many indices of destroyed queue pairs, CQs and SRQs of a doorbell page the device
+/// keeps, in this order.
 pub(crate) struct QueryPage(pub(crate) u16);
 
 impl Command for QueryPage {
     const OPCODE: u8 = opcode(kind::PAGE, verb::QUERY);
     type Input = ();
     type Output = ();
-    type Reply = PerKind<u32>;
+    type Reply = [u32; 3];
     fn number(&self) -> Number {
         Number::from_raw(self.0.into())
     }
     fn input(&self) {}
-    fn reply(Results([qp, cq, srq]): Results, (): ()) -> PerKind<u32> {
-        PerKind {
-            qp,
-            cq,
-            srq,
-            ..PerKind::default()
-        }
+    fn reply(Results(kept): Results, (): ()) -> [u32; 3] {
+        kept
     }
 }
 

@@ -187,7 +187,7 @@ impl Quotas {
         let mark = self.shares().mark(page);
         if let Some(mark) = mark {
             let kept = self.device.admin.execute(pass, QueryPage(page))?;
-            self.shares().settle(page, mark, &kept);
+            self.shares().settle(page, mark, kept);
         }
         Ok(())
     }

@@ -245,16 +245,16 @@ impl Shares {
     }
 
     /// Applies the device's answer, `kept`, to the context that was marked.
-    pub(super) fn settle(&mut self, page: u16, (serial, mark): (u64, Mark), kept: &PerKind<u32>) {
+    pub(super) fn settle(&mut self, page: u16, (serial, mark): (u64, Mark), kept: [u32; 3]) {
         if self
             .holder(page)
             .is_none_or(|holder| holder.serial != serial)
         {
             return;
         }
-        for kind in [Kind::Qp, Kind::Cq, Kind::Srq] {
+        for (kind, kept) in [Kind::Qp, Kind::Cq, Kind::Srq].into_iter().zip(kept) {
             self.change(page, |account, sums| {
-                account.settle(kind, &mark, *kept.of(kind), sums);
+                account.settle(kind, &mark, kept, sums);
             });
         }
     }
