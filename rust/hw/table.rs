@@ -118,13 +118,11 @@ impl<T> Table<T> {
 
     /// Removes all objects, and gives each to `f`.
     pub(crate) fn drain(&mut self, mut f: impl FnMut(Number, T)) {
-        for leaf in self.leaves.iter_mut().flatten() {
-            for slot in leaf.iter_mut() {
-                if let Some(boxed) = slot.take() {
-                    let (number, value) = KBox::into_inner(boxed);
-                    f(number, value);
-                }
-            }
+        let slots = self.leaves.iter_mut().flatten();
+        let slots = slots.flat_map(|leaf| leaf.iter_mut());
+        for boxed in slots.filter_map(Option::take) {
+            let (number, value) = KBox::into_inner(boxed);
+            f(number, value);
         }
         self.count = 0;
     }

@@ -34,13 +34,11 @@ use kernel::{
 
 /// `object`, whose answer was written; if it was not, `end` destroys it.
 pub(super) fn answered<T>(object: T, written: Result, end: impl FnOnce(T)) -> Result<T> {
-    match written {
-        Ok(()) => Ok(object),
-        Err(error) => {
-            end(object);
-            Err(error)
-        }
+    if let Err(error) = written {
+        end(object);
+        return Err(error);
     }
+    Ok(object)
 }
 
 /// The depth of a ring for `wanted` entries, at most `1 << log_most`.

@@ -86,12 +86,7 @@ impl Shares {
         }
         self.epoch = epoch;
         for place in self.holders.iter_mut() {
-            if place
-                .take_if(|holder| holder.phase == Phase::Abandoned)
-                .is_some()
-            {
-                continue;
-            }
+            let _abandoned = place.take_if(|holder| holder.phase == Phase::Abandoned);
             if let Some(holder) = place {
                 holder.phase = Phase::Stale;
                 holder.user = None;
@@ -205,13 +200,9 @@ impl Shares {
         let Some(place) = self.holders.get_mut(usize::from(page)) else {
             return;
         };
-        if place
-            .take_if(|holder| holder.phase == Phase::Stale)
-            .is_none()
-        {
-            if let Some(holder) = place {
-                holder.phase = Phase::Abandoned;
-            }
+        let _stale = place.take_if(|holder| holder.phase == Phase::Stale);
+        if let Some(holder) = place {
+            holder.phase = Phase::Abandoned;
         }
     }
 
@@ -246,10 +237,8 @@ impl Shares {
 
     /// Applies the device's answer, `kept`, to the context that was marked.
     pub(super) fn settle(&mut self, page: u16, (serial, mark): (u64, Mark), kept: [u32; 3]) {
-        if self
-            .holder(page)
-            .is_none_or(|holder| holder.serial != serial)
-        {
+        let present = self.holder(page).map(|holder| holder.serial);
+        if present != Some(serial) {
             return;
         }
         for (kind, kept) in [Kind::Qp, Kind::Cq, Kind::Srq].into_iter().zip(kept) {
