@@ -91,7 +91,7 @@ def parse(argv):
     add("--timeout", type=float, metavar="S", help="timeout in seconds (300; none with --shell or --gdb)")
     add("--sleeps", action="store_true", help="CMD suspends the guest: its output is printed at its end, and after the suspend it has no stdin and no monitor")
     add("--verbs", action="store_true", help="the provider of rdma-core, Debian's programs of verbs, and the modules of soft-RoCE: `pair ib_write_bw -d qpair0` runs both sides of a program, `sides SERVER -- CLIENT` two programs; `roce CMD`, `faults RULE CMD` and `ucx` are explained in Documentation/verbs.rst, `storage nvme` in storage.rst (2G of memory)")
-    add("--wire", type=network.Wire.parse, metavar="a|b[,rxe][,K=V...]", help="side a or b of a network of two guests, with a network device whose MAC qpair0 has; `wire up` gives it its address, with rxe a device of soft-RoCE is on it; net=NAME another network, mtu=N, loss=N of 1000 frames that are sent, pcap=FILE, third a network with a third station (scripts/wire --forge)")
+    add("--wire", type=network.Wire.parse, metavar="a|b[,rxe][,K=V...]", help="side a or b of a network of two guests, with a network device whose MAC qpair0 has; `wire up` gives it its address, with rxe a device of soft-RoCE is on it; net=NAME another network, mtu=N, loss=N, dup=N and reorder=N of 1000 frames that are sent, delay=MICROSECONDS, pcap=FILE, third a network with a third station (scripts/wire --forge)")
     add("--package", metavar="NAME", help="build only the programs of this Cargo package, and put only them in PATH")
     add("--log", type=pathlib.Path, metavar="PATH", help="store the kernel's log, also of a run that passes")
     add("--no-insmod", action="store_true", help="load none of the modules")

@@ -21,16 +21,26 @@ KINDS = tuple(DEVICES)
 # The modules that init loads: of the network device, and of a network that loses frames.
 MODULES = ["virtio_net", "sch_netem"]
 
+# What may happen to the frames that a side sends: the action of a device of qpair (Documentation/faults.rst),
+# and the words of netem, below soft-RoCE. Chances are of 1000 frames, a delay is in microseconds. netem
+# reorders frames by a delay of all others.
+FAULTS = {
+    "loss": ("wire=drop,,dir=out,,chance={:g}", "loss {:g}%"),
+    "dup": ("wire=dup,,dir=out,,chance={:g}", "duplicate {:g}%"),
+    "reorder": ("wire=reorder,,dir=out,,chance={:g}", "delay 1ms reorder {:g}%"),
+    "delay": ("wire=delay:{}us,,dir=out", "delay {}us"),
+}
+
 
 @dataclasses.dataclass
 class Wire:
-    """A side of the network, as --wire has it: SIDE[,rxe][,net=NAME][,mtu=N][,loss=N][,pcap=FILE][,third]."""
+    """A side of the network, as --wire has it: SIDE[,rxe][,net=NAME][,mtu=N][,FAULT=N...][,pcap=FILE][,third]."""
 
     side: str
     kind: str = QPAIR
     net: str = ""
     mtu: int = 1500
-    loss: int = 0
+    faults: dict[str, int] = dataclasses.field(default_factory=dict)
     pcap: pathlib.Path | None = None
     third: bool = False
 
@@ -47,17 +57,20 @@ class Wire:
                 wire.third = True
             elif key == "net" and value:
                 wire.net = value
-            elif key in ("mtu", "loss") and value.isdigit():
-                setattr(wire, key, int(value))
+            elif key == "mtu" and value.isdigit():
+                wire.mtu = int(value)
+            elif key in FAULTS and value.isdigit():
+                wire.faults[key] = int(value)
             elif key == "pcap" and value:
                 wire.pcap = pathlib.Path(value).resolve()
             else:
-                raise base.Fail(f"--wire {text}: {word}", "SIDE[,rxe][,net=NAME][,mtu=N][,loss=N][,pcap=FILE][,third]")
+                raise base.Fail(f"--wire {text}: {word}", f"SIDE[,rxe][,net=NAME][,mtu=N][,FAULT=N...][,pcap=FILE][,third]; FAULT is {', '.join(FAULTS)}")
         return wire
 
     def words(self):
         """As an option of scripts/guest."""
-        parts = [self.side, *([RXE] if self.kind == RXE else []), f"mtu={self.mtu}", f"loss={self.loss}"]
+        parts = [self.side, *([RXE] if self.kind == RXE else []), f"mtu={self.mtu}"]
+        parts += [f"{name}={value}" for name, value in self.faults.items()]
         parts += [f"net={self.net}"] if self.net else []
         parts += ["third"] if self.third else []
         return ["--wire", ",".join(parts + ([f"pcap={self.pcap}"] if self.pcap else []))]
@@ -86,21 +99,27 @@ class Wire:
         if self.kind != QPAIR:
             return []
         # A comma in a value is doubled.
-        lost = [f"faults=wire=drop,,dir=out,,chance={self.loss / 1000:g}"] if self.loss else []
-        return [f"mac={self.mac}", "netdev=net0", *lost]
+        rules = ";".join(self.of_faults(0, 1))
+        return [f"mac={self.mac}", "netdev=net0", *([f"faults={rules}"] if rules else [])]
+
+    def of_faults(self, which, whole):
+        """The words of each fault, for a device of qpair or for netem, with chances of `whole`."""
+        return [FAULTS[name][which].format(value if name == "delay" else value * whole / 1000) for name, value in self.faults.items() if value]
 
     def settings(self):
         """What the script `wire` in the guest needs."""
         return {
             "QPAIR_WIRE": self.device,
             "QPAIR_WIRE_ADDRESS": self.address,
-            "QPAIR_WIRE_LOSS": self.loss,
+            "QPAIR_WIRE_NETEM": " ".join(self.of_faults(1, 100)) if self.kind == RXE else "",
         }
 
     def add(self, machine):
         """Adds the network device to a machine."""
         role = "server=on" if self.side == "a" and not self.third else "server=off,reconnect-ms=200"
         machine.add("-netdev", f"stream,id=net0,{role},addr.type=unix,addr.path={self.socket},addr.abstract=on")
-        machine.add("-device", f"virtio-net-pci,netdev=net0,mac={self.mac},host_mtu={self.mtu},romfile=")
+        # At a port of its own it can be unplugged.
+        machine.add("-device", "pcie-root-port,id=network,chassis=64,slot=64")
+        machine.add("-device", f"virtio-net-pci,id=nic0,bus=network,netdev=net0,mac={self.mac},host_mtu={self.mtu},romfile=")
         if self.pcap:
             machine.add("-object", f"filter-dump,id=dump0,netdev=net0,file={self.pcap}")

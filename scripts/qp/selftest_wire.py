@@ -26,10 +26,15 @@ class Side:
 
 class Wires(unittest.TestCase):
     def test_an_option_is_its_words(self):
-        for text in ("a", "b,rxe", "a,net=x,mtu=4200", "b,rxe,loss=10,pcap=/tmp/file", "b,net=x,third"):
+        for text in ("a", "b,rxe", "a,net=x,mtu=4200", "b,rxe,loss=10,delay=500,pcap=/tmp/file", "b,net=x,third"):
             side = network.Wire.parse(text)
             self.assertEqual(network.Wire.parse(side.words()[1]), side)
         self.assertEqual(network.Wire.parse("b,rxe").device, "rxe0")
+        both = ["a,loss=10,reorder=25,delay=500", "b,rxe,loss=10,reorder=25,delay=500"]
+        rules = "wire=drop,,dir=out,,chance=0.01;wire=reorder,,dir=out,,chance=0.025;wire=delay:500us,,dir=out"
+        self.assertEqual(network.Wire.parse(both[0]).options[-1], f"faults={rules}")
+        settings = [network.Wire.parse(text).settings()["QPAIR_WIRE_NETEM"] for text in both]
+        self.assertEqual(settings, ["", "loss 1% delay 1ms reorder 2.5% delay 500us"])
         for text in ("c", "a,roce", "a,mtu=x", "a,loss", "a,net="):
             with self.assertRaises(base.Fail):
                 network.Wire.parse(text)

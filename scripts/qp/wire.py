@@ -127,11 +127,11 @@ def connected(wires, options, log_of):
                 raise base.Fail(f"guest {side.wire.side}: {runner.WHY.get(status, f'status {status}')}", f"see {log_of(side.wire.side)}")
 
 
-def wires(kinds, net, loss=0, mtu=1500, pcap=None, third=False):
+def wires(kinds, net, faults, mtu=1500, pcap=None, third=False):
     """The sides of a network, of these kinds."""
     base.known("kind", kinds, network.KINDS)
     return [
-        network.Wire(side, kind, net, mtu, loss, pcap if side == "a" else None, third)
+        network.Wire(side, kind, net, mtu, faults, pcap if side == "a" else None, third)
         for side, kind in zip(network.SIDES, kinds, strict=True)
     ]
 
@@ -147,7 +147,9 @@ def parse(argv):
     )
     add = parser.add_argument
     add("--kinds", default="qpair,qpair", metavar="A,B", help=f"the devices of both guests, of {', '.join(network.KINDS)}")
-    add("--loss", type=int, default=0, metavar="N", help="of 1000 frames that each guest sends, N are lost")
+    for name, what in {"loss": "are lost", "dup": "come twice", "reorder": "are overtaken, or overtake others"}.items():
+        add(f"--{name}", type=int, default=0, metavar="N", help=f"of 1000 frames that each guest sends, N {what}")
+    add("--delay", type=int, default=0, metavar="US", help="each frame takes so many microseconds more")
     add("--mtu", type=int, default=1500, metavar="BYTES", help="the MTU of the network devices (1500)")
     add("--pcap", metavar="FILE", help="store the frames that guest a sends and receives")
     add("--forge", type=int, metavar="SEED", help="a third station forges frames from those that it hears (scripts/qp/intruder.py)")
@@ -169,7 +171,7 @@ def run(argv):
     base.LOGS.mkdir(parents=True, exist_ok=True)
     limit = BOOT + 2 * args.timeout
     options = ["--timeout", limit, *args.guest]
-    both = wires(kinds, f"{os.getpid()}", args.loss, args.mtu, args.pcap, args.forge is not None)
+    both = wires(kinds, f"{os.getpid()}", {name: getattr(args, name) for name in network.FAULTS}, args.mtu, args.pcap, args.forge is not None)
     with intruder.between(both, args.forge), connected(both, options, lambda side: base.LOGS / f"wire-{side}") as wire:
         (served, said), (status, text) = wire.run(0, 1, (args.command, client), args.timeout)
     sys.stderr.write(said)

@@ -47,7 +47,7 @@ def rates(rounds):
         pairs = {
             kind: stack.enter_context(
                 wire.connected(
-                    wire.wires([kind] * 2, f"{kind}-{os.getpid()}"),
+                    wire.wires([kind] * 2, f"{kind}-{os.getpid()}", {}),
                     ["--timeout", TIMEOUT],
                     lambda side, kind=kind: jobs.log_of(f"wire-bench-{kind}.{side}"),
                 )

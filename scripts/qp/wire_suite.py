@@ -21,6 +21,11 @@ def table():
     return tomllib.loads(TABLE.read_text())
 
 
+def faults(one):
+    """What happens to the frames of a network."""
+    return {name: one[name] for name in network.FAULTS if name in one}
+
+
 def networks(brief):
     """The names of the networks, in brief or all."""
     return [name for name, one in table()["network"].items() if not (brief and one.get("all"))]
@@ -35,7 +40,7 @@ def cases(found, name, brief):
         server = program["server"]
         if brief and program.get("all"):
             continue
-        lossless = program.get("lossless", []) if "loss" in one else []
+        lossless = program.get("lossless", []) if faults(one) else []
         if any(fnmatch.fnmatchcase(server, pattern) for pattern in one.get("programs", ["*"])):
             words = [word for word in server.split() if "{" not in word and word not in ("-d", "-F", "-p", "-x", "-a", "-b")]
             for side in sides:
@@ -53,7 +58,7 @@ def run(name, brief, slower):
     log = jobs.log_of(f"wire-{name}")
     pcap = log.with_suffix(".pcap") if one.get("judged") else None
     forge = one.get("forge")
-    both = wire.wires(one["kinds"], f"{name}-{os.getpid()}", one.get("loss", 0), one.get("mtu", 1500), pcap, forge is not None)
+    both = wire.wires(one["kinds"], f"{name}-{os.getpid()}", faults(one), one.get("mtu", 1500), pcap, forge is not None)
     options = ["--timeout", TIMEOUT * slower, *one.get("options", [])]
     with (
         open(log, "w") as out,
