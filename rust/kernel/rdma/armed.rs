@@ -108,8 +108,12 @@ mod tests {
     use kernel::sync::atomic::Relaxed;
 
     /// Counts the calls of a CQ's handler.
+    ///
+    /// # Safety
+    ///
+    /// `calls` is an `Atomic<u32>`.
     unsafe extern "C" fn count(_cq: *mut bindings::ib_cq, calls: *mut c_void) {
-        // SAFETY: The context of the CQ below.
+        // SAFETY: By the caller's promise.
         unsafe { &*calls.cast::<Atomic<u32>>() }.fetch_add(1, Relaxed);
     }
 
