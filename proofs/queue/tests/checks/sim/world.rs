@@ -36,6 +36,8 @@ const CQS: usize = 6;
 const QPS: usize = 6;
 const CQ_DEPTH: u32 = 8;
 const SQ_DEPTH: u32 = 8;
+/// More than any poll has: a broken rule may make one endless.
+const STEPS: usize = 10_000;
 
 /// Options of the schedules.
 #[derive(Clone, Copy, Debug)]
@@ -294,7 +296,7 @@ impl World {
         let (poller, side) = self.poller();
         let mut run = poller.begin(tuning);
         let mut cq = Number::new(0, 0);
-        loop {
+        for _ in 0..STEPS {
             match poller.step(&mut run, side.node(cq)) {
                 None => {}
                 Some(Step::Event(event)) => cq = event.number,
@@ -311,6 +313,7 @@ impl World {
                 Some(Step::Again) => return true,
             }
         }
+        panic!("the poll does not end");
     }
 
     fn audit(&mut self) {
