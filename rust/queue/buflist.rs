@@ -16,8 +16,8 @@
 //! does the same relative to a given address; here the first DMA address determines the offset.) Of
 //! the sizes that need equally few pages, the smallest is used.
 //!
-//! [`Plan`] writes lists, from the segments of a DMA mapping. [`shape`](super::shape) reads them, from
-//! an untrusted descriptor.
+//! [`Plan`] writes lists, from the segments of a DMA mapping. The device reads them, from an untrusted
+//! descriptor (`qemu/model/src/rules/shape.rs`).
 
 use crate::abi::command::BufferList;
 

@@ -29,10 +29,8 @@
 //! | [`poll`] | the event poll | driver |
 //! | [`resize`] | a CQ that goes on in another ring | driver, device, library |
 //! | [`buflist`] | page size and tables of a buffer | driver |
-//! | [`rows`] | storing entries in a row | library |
-//! | [`shape`] | how to walk the tables of a buffer | device |
 //! | [`receives`] | receives of an SRQ that are posted and not completed | driver |
-//! | [`shared`] | receives that queue pairs share | library, device |
+//! | [`shared`] | receives that queue pairs share | library |
 
 #![cfg_attr(not(MODULE), no_std)]
 #![forbid(unsafe_code)]
@@ -59,10 +57,6 @@ pub mod poll;
 pub mod producer;
 pub mod receives;
 pub mod resize;
-#[cfg(not(MODULE))]
-pub mod rows;
-#[cfg(not(MODULE))]
-pub mod shape;
 #[cfg(not(MODULE))]
 pub mod shared;
 pub mod storage;

@@ -52,9 +52,13 @@ use core::marker::PhantomData;
 mod next;
 #[cfg(not(MODULE))]
 mod process;
+#[cfg(not(MODULE))]
+mod rows;
 
 #[cfg(not(MODULE))]
 pub(super) use next::NextRing;
+#[cfg(not(MODULE))]
+pub use rows::Rows;
 
 /// The producer of a send queue.
 pub type SqProducer<S> = Producer<S, Sq>;

@@ -139,7 +139,7 @@ class Rules(unittest.TestCase):
             if name.startswith("rust/kernel/"):
                 self.assertNotRegex(text, r"(?<!crate::)\bkernel::|raw_device|mod bindings", name)
         self.assertNotIn("rust/kernel/rdma/bindings.rs", derived())
-        self.assertNotIn(f"{intree.DRIVER}/queue/rows.rs", derived())
+        self.assertNotIn(f"{intree.DRIVER}/queue/producer/rows.rs", derived())
 
     def test_the_page_of_the_driver_is_without_warnings(self):
         page = derived()["Documentation/infiniband/qpair.rst"]

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use qpair_abi::doorbell;
 use qpair_abi::entry::{opcode, send_flags, SendWqe, Sge, BLOCK_WORDS};
-use qpair_queue::rows::Rows;
+use qpair_queue::producer::Rows;
 use qpair_testkit::Rng;
 use qpair_verbs::list::List;
 use qpair_verbs::request::{Payload, Refusal, Request};

@@ -11,7 +11,7 @@ use std::sync::{mpsc, Arc};
 use qpair_abi::entry::{cqe_flags, opcode, Cqe, RecvWqe, Sge, BLOCK_BYTES, BLOCK_WORDS};
 use qpair_abi::status::Status;
 use qpair_abi::{doorbell, Number};
-use qpair_queue::rows::Rows;
+use qpair_queue::producer::Rows;
 use qpair_verbs::qp::{Qp, QpParts};
 use qpair_verbs::request::Refusal;
 use qpair_verbs::ring::Ring;

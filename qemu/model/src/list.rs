@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Buffer lists: from an offset in a ring or region to a DMA address.
 //!
-//! The rules (`queue::shape`) check a list. Here its tables are read, through a
+//! The rules (`rules::shape`) check a list. Here its tables are read, through a
 //! small cache: the address of one leaf table, some page addresses, and the contiguous run that was
 //! used last. Software may not change a list while its object exists, so the cache stays valid. If
 //! software does change it, the addresses are still its own.
@@ -10,13 +10,13 @@ use crate::bus::Bus;
 use crate::host::DmaFault;
 use crate::host::Host;
 use crate::host::Mapping;
+use crate::rules::shape::Shape;
+use crate::rules::shape::Spot;
 use crate::segment::Piece;
 use crate::segment::Segment;
 use qpair_abi::command::BufferList;
 use qpair_queue::buflist::PageLimits;
 use qpair_queue::buflist::LEAF_BYTES;
-use qpair_queue::shape::Shape;
-use qpair_queue::shape::Spot;
 
 /// Entries of a table that are read at once.
 const CACHED: usize = 16;

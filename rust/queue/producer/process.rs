@@ -8,13 +8,13 @@ use super::super::credit::Kind;
 use super::super::credit::Slots;
 use super::super::credit::Sq;
 use super::super::index::Depth;
-use super::super::rows::Rows;
 use super::super::storage::Storage;
 use super::Batch;
 use super::Posting;
 use super::Producer;
 use super::Refused;
 use super::Room;
+use super::Rows;
 use super::Shape;
 use crate::abi::entry::BLOCK_WORDS;
 

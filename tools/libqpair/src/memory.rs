@@ -10,7 +10,7 @@ use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use qpair_queue::rows::Rows;
+use qpair_queue::producer::Rows;
 use qpair_queue::storage::Storage;
 use qpair_ring::{Words, PAGE, WORD};
 use rustix::io::Errno;

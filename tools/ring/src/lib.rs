@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 
-use qpair_queue::rows::Rows;
+use qpair_queue::producer::Rows;
 use qpair_queue::storage::Storage;
 
 /// Bytes of a page; rings begin at one.

@@ -8,13 +8,13 @@ use proptest::prelude::any;
 use proptest::sample::select;
 use proptest::strategy::Strategy;
 use qpair_abi::command::BufferList;
+use qpair_model::rules::shape::BadShape;
+use qpair_model::rules::shape::Shape;
+use qpair_model::rules::shape::Spot;
 use qpair_queue::buflist::PageLimits;
 use qpair_queue::buflist::Plan;
 use qpair_queue::buflist::Segment;
 use qpair_queue::buflist::Unfit;
-use qpair_queue::shape::BadShape;
-use qpair_queue::shape::Shape;
-use qpair_queue::shape::Spot;
 
 checks![
     every_byte_is_found_again,

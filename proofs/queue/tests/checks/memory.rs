@@ -3,7 +3,7 @@
 
 use qpair_queue::index::Depth;
 use qpair_queue::index::Index;
-use qpair_queue::rows::Rows;
+use qpair_queue::producer::Rows;
 use qpair_queue::storage::Storage;
 use std::sync::atomic::fence;
 use std::sync::atomic::AtomicU64;

@@ -7,11 +7,11 @@ use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::sample::select;
 use proptest::strategy::Strategy;
+use qpair_model::rules::shape::Shape;
+use qpair_model::rules::shape::Spot;
 use qpair_queue::buflist::PageLimits;
 use qpair_queue::pages::Full;
 use qpair_queue::pages::PageList;
-use qpair_queue::shape::Shape;
-use qpair_queue::shape::Spot;
 
 checks![
     a_mapped_byte_is_found,

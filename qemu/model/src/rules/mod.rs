@@ -8,9 +8,11 @@
 //! | [`window`] | what is in use in a ring |
 //! | [`channel`] | when a CQ writes an event |
 //! | [`eq_irq`] | when an EQ interrupts; how asynchronous events are queued |
+//! | [`shape`] | how to walk the tables of a buffer |
 //! | [`supply`] | which receive of an SRQ is next; when few are left |
 
 pub mod channel;
 pub mod eq_irq;
+pub mod shape;
 pub mod supply;
 pub mod window;

@@ -38,8 +38,8 @@ use qpair_model::{Config, Function, Run};
 use qpair_queue::consumer::{CqConsumer, EqConsumer};
 use qpair_queue::credit::RingId;
 use qpair_queue::index::{Depth, Index};
+use qpair_queue::producer::Rows as _;
 use qpair_queue::producer::SqProducer;
-use qpair_queue::rows::Rows as _;
 use qpair_queue::storage::Storage as _;
 use rustix::io::Errno;
 

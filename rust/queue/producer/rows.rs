@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Entries in a row, of rings that the driver does not have; and rings by reference.
 
-use super::storage::Storage;
+use super::super::storage::Storage;
 
 /// Memory of which entries in a row are stored.
 pub trait Rows: Storage {

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Buffer lists as a device reads them, from an untrusted descriptor.
 
-use super::buflist::{
-    page_count,
-    page_mask,
-    PageLimits,
-    LEAF_BYTES,
-    LEAF_ENTRIES, //
-};
-use crate::abi::command::BufferList;
+use qpair_abi::command::BufferList;
+use qpair_queue::buflist::page_count;
+use qpair_queue::buflist::page_mask;
+use qpair_queue::buflist::PageLimits;
+use qpair_queue::buflist::LEAF_BYTES;
+use qpair_queue::buflist::LEAF_ENTRIES;
 
 const ENTRY_BYTES: u64 = 8;
 
