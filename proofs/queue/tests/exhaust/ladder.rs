@@ -9,7 +9,6 @@ use super::search::holds;
 use super::search::is_found;
 use super::search::Instance;
 use qpair_queue::index::Index;
-use qpair_queue::mutant::activate;
 use qpair_queue::mutant::Mutant;
 use world::Action;
 use world::Rung;
@@ -42,24 +41,10 @@ const ALL: [&str; 7] = [
 ];
 
 impl Instance for Ladder {
-    type World = World;
-    type Action = Action;
-
-    fn activate(&self) {
-        activate(self.mutant);
-    }
+    world_acts!();
 
     fn first(&self) -> World {
         World::new(self.rung, self.entries, self.capacity, Index::ZERO)
-    }
-
-    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        actions.extend(world.actions());
-    }
-
-    fn act(&self, world: &mut World, action: Action) -> bool {
-        world.act(action);
-        true
     }
 
     fn violates(&self, world: &World, rule: &'static str) -> bool {

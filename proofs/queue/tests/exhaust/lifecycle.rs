@@ -8,14 +8,15 @@ mod world;
 use super::search::holds;
 use super::search::is_found;
 use super::search::Instance;
-use qpair_queue::mutant::activate;
 use qpair_queue::mutant::Mutant;
 use world::*;
 
 const HANGS: &str = "a device that has failed is never reset";
 
 #[derive(Clone, Copy, Debug)]
-struct Life(Option<Mutant>);
+struct Life {
+    mutant: Option<Mutant>,
+}
 
 const ALL: [&str; 18] = [
     ACCESSED, FREED, FLUSHED, RELEASED, WAITS, UNCUT, EARLY, TWICE, UNTOLD, SLEPT, STUCK, EPOCH,
@@ -23,24 +24,10 @@ const ALL: [&str; 18] = [
 ];
 
 impl Instance for Life {
-    type World = World;
-    type Action = Action;
-
-    fn activate(&self) {
-        activate(self.0);
-    }
+    world_acts!();
 
     fn first(&self) -> World {
         World::new()
-    }
-
-    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        actions.extend(world.actions());
-    }
-
-    fn act(&self, world: &mut World, action: Action) -> bool {
-        world.act(action);
-        true
     }
 
     fn violates(&self, world: &World, rule: &'static str) -> bool {
@@ -53,7 +40,7 @@ impl Instance for Life {
 
 #[test]
 fn every_order_of_events_is_right() {
-    holds("the life of a device", Life(None), &ALL);
+    holds("the life of a device", Life { mutant: None }, &ALL);
 }
 
 #[test]
@@ -77,6 +64,9 @@ fn wrong_lives_are_found() {
         (Mutant::SilentLoss, UNTOLD),
         (Mutant::FatalForEver, HANGS),
     ] {
-        is_found(mutant.what(), Life(Some(mutant)), wanted);
+        let life = Life {
+            mutant: Some(mutant),
+        };
+        is_found(mutant.what(), life, wanted);
     }
 }

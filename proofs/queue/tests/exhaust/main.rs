@@ -20,6 +20,9 @@ extern crate proofs_queue as qpair;
 extern crate proofs_queue as qpair_model;
 extern crate proofs_queue as qpair_queue;
 
+#[macro_use]
+mod search;
+
 mod datagram;
 mod flow;
 mod ladder;
@@ -29,7 +32,6 @@ mod model;
 mod notify;
 mod queues;
 mod resize;
-mod search;
 mod shared;
 mod state;
 mod whole;

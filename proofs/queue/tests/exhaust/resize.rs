@@ -9,7 +9,6 @@ use super::search::holds;
 use super::search::is_found;
 use super::search::Instance;
 use qpair_queue::index::Index;
-use qpair_queue::mutant::activate;
 use qpair_queue::mutant::Mutant;
 use world::Action;
 use world::World;
@@ -30,24 +29,10 @@ struct Resized {
 }
 
 impl Instance for Resized {
-    type World = World;
-    type Action = Action;
-
-    fn activate(&self) {
-        activate(self.mutant);
-    }
+    world_acts!();
 
     fn first(&self) -> World {
         World::new(self.first, self.most, Index::ZERO)
-    }
-
-    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        actions.extend(world.actions());
-    }
-
-    fn act(&self, world: &mut World, action: Action) -> bool {
-        world.act(action);
-        true
     }
 
     fn violates(&self, world: &World, rule: &'static str) -> bool {

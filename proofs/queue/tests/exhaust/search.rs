@@ -28,6 +28,27 @@ pub trait Instance: Clone + Debug + Send + Sync + 'static {
     fn violates(&self, world: &Self::World, rule: &'static str) -> bool;
 }
 
+/// What the instances share whose worlds know their actions: `mutant` is the wrong variant.
+macro_rules! world_acts {
+    () => {
+        type World = World;
+        type Action = Action;
+
+        fn activate(&self) {
+            qpair_queue::mutant::activate(self.mutant);
+        }
+
+        fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+            actions.extend(world.actions());
+        }
+
+        fn act(&self, world: &mut World, action: Action) -> bool {
+            world.act(action);
+            true
+        }
+    };
+}
+
 /// An instance, and the rules that each of its worlds has to keep.
 struct Search<I> {
     instance: I,

@@ -10,7 +10,6 @@ use super::search::holds;
 use super::search::is_found;
 use super::search::Instance;
 use qpair_queue::index::Index;
-use qpair_queue::mutant::activate;
 use qpair_queue::mutant::Mutant;
 use world::Action;
 use world::World;
@@ -39,24 +38,10 @@ struct Shared {
 }
 
 impl Instance for Shared {
-    type World = World;
-    type Action = Action;
-
-    fn activate(&self) {
-        activate(self.mutant);
-    }
+    world_acts!();
 
     fn first(&self) -> World {
         World::new(self.capacity, self.most, self.pairs, Index::ZERO)
-    }
-
-    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
-        actions.extend(world.actions());
-    }
-
-    fn act(&self, world: &mut World, action: Action) -> bool {
-        world.act(action);
-        true
     }
 
     fn violates(&self, world: &World, rule: &'static str) -> bool {

@@ -317,7 +317,7 @@ impl World {
     pub fn is_stuck(&self) -> bool {
         let rests = self.memory().drainable().is_empty() && self.filled() == 0;
         let rests = rests && self.wrong.is_none() && !self.owns() && self.fetched.is_none();
-        rests && self.in_flight() != 0 && {
+        rests && !self.is_over() && {
             let mut next = self.clone();
             next.act(Action::Poll);
             next.takes == self.takes
