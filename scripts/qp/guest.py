@@ -197,7 +197,7 @@ def make_initramfs(args, kernel):
         "QPAIR_STREAM": int(args.stream is not None),
         **(args.wire.settings() if args.wire else {}),
     }
-    exported = f"export {' '.join(f'{name}={value}' for name, value in environment.items())}\n"
+    exported = f"export {' '.join(f'{name}={shlex.quote(str(value))}' for name, value in environment.items())}\n"
     command = exported + f"exec {shlex.join(args.command)}\n" if args.command else ""
     return initramfs.build(kernel, files, settings, command, verbs.ON_DEMAND if args.verbs else ())
 
