@@ -23,10 +23,29 @@ listens() { grep -qi ":$(printf %04X "$1") [0-9A-F]*:0000 0A " /proc/net/tcp /pr
 
 # is_active DEVICE: its port is.
 is_active() { [ "$(cat "/sys/class/infiniband/$1/ports/1/state" 2>/dev/null)" = "4: ACTIVE" ]; }
-# lose PCI EVENT: the device of the folder PCI is reset, unbound and bound again, or
-# removed and found again.
+# of_qemu PROPERTY: a device's in QEMU, as JSON.
+of_qemu() { qmp qom-get "path=/machine/peripheral/$1" "property=$2" 2>/dev/null | sed -n 's/^{"return": *\(.*\)}.*/\1/p'; }
+# unplug DEVICE: QEMU unplugs it, and plugs one with the same properties in.
+unplug() {
+	id=$1 kept='' sys_of=/sys/class/infiniband/$1
+	for property in mac netdev faults eqs max-frmrs iothread; do
+		value=$(of_qemu "$id" $property)
+		case $value in
+		'' | null | '""') ;;
+		# The path of the object, of which it is the last part.
+		*/*) kept="$kept $property=$(basename "${value%\"}")" ;;
+		*) kept="$kept $property:=$value" ;;
+		esac
+	done
+	qmp device_del "id=$id" && until_it 60 test ! -e "$sys_of" || return
+	# shellcheck disable=SC2086 # words
+	until_it 10 qmp device_add driver=qpair "id=$id" bus=port0 $kept
+}
+# lose PCI EVENT [DEVICE]: the device of the folder PCI is reset, unbound and bound
+# again, removed and found again, or unplugged and plugged in again.
 lose() {
 	case $2 in
+	unplug) unplug "$3" ;;
 	reset) echo 1 >"$1/reset" ;;
 	unbind) echo "${1##*/}" >/sys/bus/pci/drivers/qpair/unbind && echo "${1##*/}" >/sys/bus/pci/drivers/qpair/bind ;;
 	remove) echo 1 >"$1/remove" && echo 1 >/sys/bus/pci/rescan ;;
