@@ -23,7 +23,7 @@ listens() { grep -qi ":$(printf %04X "$1") [0-9A-F]*:0000 0A " /proc/net/tcp /pr
 
 # is_active DEVICE: its port is.
 is_active() { [ "$(cat "/sys/class/infiniband/$1/ports/1/state" 2>/dev/null)" = "4: ACTIVE" ]; }
-# of_qemu PROPERTY: a device's in QEMU, as JSON.
+# of_qemu DEVICE PROPERTY: a property that a device has in QEMU, as JSON.
 of_qemu() { qmp qom-get "path=/machine/peripheral/$1" "property=$2" 2>/dev/null | sed -n 's/^{"return": *\(.*\)}.*/\1/p'; }
 # unplug DEVICE: QEMU unplugs it, and plugs one with the same properties in.
 unplug() {
