@@ -17,7 +17,7 @@ LAYER ?=
 MODULE_OUT := $(CURDIR)/build/module
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all check bench modules modules_install in-tree series docs clean distclean
+.PHONY: help run test test-all check coverage bench modules modules_install in-tree series docs clean distclean
 
 help: ## show these lines
 	@echo 'qpair: queue pairs in Rust, from the device to the process'
@@ -38,6 +38,9 @@ test-all: ## all tests, in each of their guests and on kernels built for them, a
 
 check: ## formats, lints, documents: all that is judged without running
 	@scripts/check
+
+coverage: ## which lines the tests run, of the module in guests and of the crates, by room
+	@scripts/coverage
 
 bench: ## measure, into build/bench: figures, a table beside their goals, plots
 	@scripts/bench

@@ -170,7 +170,8 @@ def make_initramfs(args, kernel):
         module = module_of(args, kernel)
         if module:
             ours = [module] + [module.with_name(payload.STREAM)] * (args.stream is not None)
-            files.update((f"qpair/{path.name}", (path.read_bytes(), 0o644)) for path in ours)
+            keeper = [module.parent / payload.COVERAGE] * (payload.coverage() is not None)
+            files.update((f"qpair/{path.name}", (path.read_bytes(), 0o644)) for path in [*ours, *keeper])
         for name, path in payload.programs(args.package).items():
             files[name] = (path.read_bytes(), 0o755)
     if args.verbs:
@@ -182,6 +183,7 @@ def make_initramfs(args, kernel):
         "modules": shlex.quote(" ".join(",".join([name, *options(name, args.append)]) for name in modules)),
         "programs": verbs.SERIAL if args.verbs else "",
         "ours": shlex.quote(" ".join(path.stem for path in ours)),
+        "coverage": "yes" if ours and payload.coverage() else "",
         "share": shlex.quote(str(args.share or "")),
         "folder": shlex.quote(str(start_folder(args))),
         "shell": "yes" if args.shell else "",

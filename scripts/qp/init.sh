@@ -26,7 +26,7 @@ ln -s /proc/self/fd /dev/fd
 ip link set lo up 2>/dev/null
 exec </dev/null >/dev/console 2>&1
 modules='' ours='' share='' folder=/ shell='' input='' leaks='' sleeps=''
-programs=''
+programs='' coverage=''
 # shellcheck source=/dev/null
 . /qpair/settings
 
@@ -114,6 +114,9 @@ fi
 if [ -e /dev/virtio-ports/qpair.qmp ]; then
 	qmp qmp_capabilities >/dev/null || fail "QEMU's monitor does not answer"
 fi
+if [ -n "$coverage" ]; then
+	insmod /qpair/qpair_coverage.ko || fail "insmod qpair_coverage.ko"
+fi
 for name in $ours; do
 	insmod "/qpair/$name.ko" || fail "insmod $name.ko"
 done
@@ -151,6 +154,10 @@ for name in $ours; do
 		usleep 20000
 	done
 done
+if [ -n "$coverage" ]; then
+	(cd /sys/kernel/debug/qpair_coverage && cat at data cnts) >/dev/virtio-ports/qpair.coverage
+	rmmod qpair_coverage
+fi
 if [ -n "$leaks" ] && [ -e /sys/kernel/debug/kmemleak ]; then
 	# kmemleak skips objects younger than five seconds, and one scan may still see
 	# a stale pointer.

@@ -6,8 +6,9 @@ import pathlib
 import re
 import shlex
 import socket
+import time
 
-from qp import base, qemu, verbs
+from qp import base, payload, qemu, verbs
 
 # Kernel parameters of every guest: one oops ends it, and a panic ends QEMU.
 APPEND = [
@@ -136,10 +137,13 @@ def build(args, emulator, kernel, initramfs):
         machine.channel("console")
         machine.add("-serial", "chardev:console")
     # Port 0 is the bus's own. Of more, each has two queues, which a suspend frees and makes again.
-    machine.add("-device", f"virtio-serial-pci,id=ports,max_ports={len(PORTS) + 2}")
+    machine.add("-device", f"virtio-serial-pci,id=ports,max_ports={len(PORTS) + 2 + (payload.coverage() is not None)}")
     for port in PORTS:
         machine.channel(port)
         machine.add("-device", f"virtserialport,bus=ports.0,chardev={port},name=qpair.{port}")
+    if payload.coverage():
+        machine.add("-chardev", f"file,id=coverage,path={payload.coverage() / f'{kernel.name}-{os.getpid()}-{time.time_ns()}'}")
+        machine.add("-device", "virtserialport,bus=ports.0,chardev=coverage,name=qpair.coverage")
     # The guest's own connection to the monitor: a socket pair whose both ends QEMU has.
     for name, end in zip(("qmp", "qmpmonitor"), socket.socketpair()):
         machine.chardev(name, end)

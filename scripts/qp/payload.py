@@ -24,15 +24,25 @@ WARNING = re.compile(r"^(warning|.*: warning|.*\bWARNING: modpost)\b.*", re.MULT
 # The module of channels.
 STREAM = "qpair-stream.ko"
 
+# The module that keeps the counters of a build for scripts/coverage.
+COVERAGE = "proofs/coverage/qpair_coverage.ko"
+
 # The strict build turns warnings into errors. scripts/test has its guests use it.
 STRICT = ["KRUSTFLAGS=-Dwarnings", "KCFLAGS=-Werror"]
+
+
+def coverage():
+    """Where the counters of guests go, if the modules have any (scripts/coverage)."""
+    folder = os.environ.get("QPAIR_COVERAGE")
+    return pathlib.Path(folder) if folder else None
 
 
 def module(kernel, strict="QPAIR_STRICT" in os.environ, clippy=False):
     """Builds the modules for a kernel's tree, and returns the path of that of queue pairs; the other
     is beside it."""
-    kind = "clippy" if clippy else "strict" if strict else "module"
-    extra = [*(STRICT if strict else []), *(["CLIPPY=1"] if clippy else [])]
+    counts = coverage() is not None
+    kind = "clippy" if clippy else "coverage" if counts else "strict" if strict else "module"
+    extra = [*(STRICT if strict else []), *(["CLIPPY=1"] if clippy else []), *(["QPAIR_COVERAGE=1"] if counts else [])]
     out = BUILD / f"{kind}-{kernel.name}"
     name = f"{'checking' if clippy else 'building'} the modules for {kernel.release}"
     make_modules(name, kernel, base.TOP, out, extra)

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Measures which lines the tests run: of the module in guests, of the other crates on the host.
+
+    scripts/coverage host stock debug          layers, as scripts/test has them
+    scripts/coverage stock/data --all          one test, all its rounds
+    scripts/coverage --lines                   those that no test of the last run has reached
+
+The module of queue pairs is built with counters. A module of its own (proofs/coverage) keeps them
+while that one is loaded and removed, and each guest that ends writes them to build/coverage. A
+guest that is killed has none. The crates are built with counters too, into a target directory
+beside the profiles. llvm-cov reads all of it, and a table has the lines of each room.
+
+Without layers: host, stock, iommu, verbs, wire and debug. The counters of earlier runs are kept,
+so that a layer may run alone; --fresh removes them. --accept stores the figures of the rooms in
+proofs/coverage/figures.json; without layers, a room that falls by more than one hundredth fails.
+"""
+
+import argparse
+import collections
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+
+from qp import base, payload
+
+OUT = payload.BUILD / "coverage"
+GUESTS, HOST = OUT / "guests", OUT / "host"
+# What cargo said, which names the tests' programs.
+LOG = HOST / "log"
+LAYERS = ("host", "stock", "iommu", "verbs", "wire", "debug")
+# The parts of the tree that are measured; a room is such a part or the folder below it.
+ROOMS = ("rust", "qemu/model", "qemu/roce", "qemu/ffi", "tools/libqpair", "provider/data")
+
+FIGURES = base.TOP / "proofs/coverage/figures.json"
+# By how much the part of a room's lines that run may fall.
+FALL = 0.01
+
+# A raw profile of LLVM 19, 64 bits, little-endian.
+MAGIC = int.from_bytes(b"\xfflprofr\x81")
+VERSION = 10
+# Bytes of a function's record.
+RECORD = 64
+# Kinds of values that it may profile, less one.
+LAST_KIND = 2
+
+
+def profile(counters, module):
+    """What a guest has written, as a raw profile of its module."""
+    names = OUT / "names"
+    base.output("objcopy", "-O", "binary", "--only-section=__llvm_prf_names", "--set-section-flags", "__llvm_prf_names=alloc", module, names)
+    names = names.read_bytes()
+    data_at, data_size, counts_at, counts_size = struct.unpack_from("<4Q", counters)
+    if len(counters) != 32 + data_size + counts_size:
+        raise base.Fail("counters of a guest are incomplete", "scripts/coverage --fresh LAYER")
+    header = struct.pack(
+        "<16Q", MAGIC, VERSION, 0, data_size // RECORD, 0, counts_size // 8, 0, 0, 0,
+        len(names), (counts_at - data_at) % 2**64, 0, 0, 0, 0, LAST_KIND,
+    )  # fmt: skip
+    return header + counters[32:] + names + bytes(-len(names) % 8)
+
+
+def merged(files, name):
+    """Raw profiles as one, or None."""
+    if not files:
+        return None
+    listed = OUT / f"{name}.list"
+    listed.write_text("\n".join(map(str, files)) + "\n")
+    out = OUT / f"{name}.profdata"
+    base.step(f"merging {len(files)} profiles of {name}", ["llvm-profdata", "merge", "-sparse", "-f", listed, "-o", out], quiet=True)
+    return out
+
+
+def of_guests():
+    """The coverage of the modules: (objects, merged profile), of each kernel."""
+    for kernel in {path.name.partition("-")[0] for path in GUESTS.glob("*-*")}:
+        module = payload.BUILD / f"coverage-{kernel}" / "qpair.ko"
+        raw = []
+        for path in sorted(GUESTS.glob(f"{kernel}-*")):
+            if path.stat().st_size == 0:
+                base.say(f"{path.name}: this guest did not end by itself")
+                continue
+            raw.append(OUT / f"{path.name}.profraw")
+            raw[-1].write_bytes(profile(path.read_bytes(), module))
+        yield [module], merged(raw, kernel)
+        for path in raw:
+            path.unlink()
+
+
+def of_host():
+    """The coverage of the crates: the tests' programs, and their merged profile."""
+    text = LOG.read_text() if LOG.exists() else ""
+    programs = {base.TOP / name for name in re.findall(r"^\s+Running .* \((\S+)\)$", text, re.MULTILINE)}
+    yield sorted(programs), merged(sorted(HOST.glob("*.profraw")), "host")
+
+
+def lines():
+    """How often each line ran: {file: {line: times}}."""
+    found = collections.defaultdict(collections.Counter)
+    for objects, merged_profile in [*of_guests(), *of_host()]:
+        if not (objects and merged_profile):
+            continue
+        more = [word for path in objects[1:] for word in ("-object", str(path))]
+        text = base.output("llvm-cov", "export", "-format=lcov", f"-instr-profile={merged_profile}", objects[0], *more)
+        file = None
+        for line in text.splitlines():
+            kind, _, value = line.partition(":")
+            if kind == "SF":
+                file = name_of(value)
+            elif kind == "DA" and file:
+                number, times = value.split(",")[:2]
+                found[file][int(number)] += int(times)
+    return found
+
+
+def name_of(path):
+    """A measured file by its name in the checkout, or None."""
+    name = os.path.relpath(path, base.TOP)
+    measured = any(name.startswith(f"{room}/") for room in ROOMS)
+    return name if measured and "/tests/" not in name and not name.endswith("/tests.rs") else None
+
+
+def room_of(file):
+    part = next(room for room in ROOMS if file.startswith(f"{room}/"))
+    below = file.removeprefix(f"{part}/").split("/")
+    return f"{part}/{below[0]}" if part == "rust" and len(below) > 1 else part
+
+
+def table(found):
+    """The lines of each room, and how many ran."""
+    rooms = collections.defaultdict(lambda: [0, 0])
+    for file, counts in found.items():
+        for total in (rooms[room_of(file)], rooms["all"]):
+            total[0] += len(counts)
+            total[1] += sum(1 for times in counts.values() if times)
+    return dict(sorted(rooms.items(), key=lambda item: (item[0] == "all", item[0])))
+
+
+def parts(rooms):
+    """The part of each room's lines that run."""
+    return {room: round(ran / total, 4) for room, (total, ran) in rooms.items()}
+
+
+def fallen(now, before):
+    """Rooms of which a smaller part runs than before."""
+    return [f"{room}: {now.get(room, 0):.1%}, was {part:.1%}" for room, part in before.items() if now.get(room, 0) < part - FALL]
+
+
+def ranges(numbers):
+    """Numbers as ranges: 1-3, 7."""
+    out = []
+    for number in sorted(numbers):
+        if out and out[-1][1] == number - 1:
+            out[-1][1] = number
+        else:
+            out.append([number, number])
+    return ", ".join(f"{first}-{last}" if first != last else f"{first}" for first, last in out)
+
+
+def run_layers(layers, everything):
+    """Runs them with counters; returns the status of scripts/test."""
+    for folder in (GUESTS, HOST):
+        folder.mkdir(parents=True, exist_ok=True)
+    status, guests = 0, [layer for layer in layers if layer != "host"]
+    if "host" in layers:
+        status = run_crates()
+    if guests:
+        words = [base.SCRIPTS / "test", *(["--all"] if everything else []), *guests]
+        status = subprocess.run(words, env={**os.environ, "QPAIR_COVERAGE": str(GUESTS)}).returncode or status
+    return status
+
+
+def run_crates():
+    """Runs the crates' tests with counters."""
+    env = {**os.environ, "RUSTFLAGS": "-Cinstrument-coverage", "LLVM_PROFILE_FILE": str(HOST / "%p-%m.profraw")}
+    words = ["nice", "cargo", "test", "--locked", "--target-dir", OUT / "target", "--workspace", "--features", "qpair/tokio", "--no-fail-fast"]
+    base.say("cargo test with counters")
+    with open(LOG, "w") as log, base.started(words, cwd=base.TOP, env=env, stdout=log, stderr=subprocess.STDOUT) as process:
+        while process.returncode is None:
+            try:
+                process.wait(timeout=base.REPORT_EVERY)
+            except subprocess.TimeoutExpired:
+                base.say(f"cargo test: {base.last_line(LOG)}")
+    if process.returncode:
+        base.say(f"cargo test failed, see {LOG}")
+    return process.returncode
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(
+        prog="scripts/coverage", description=__doc__.split("\n\n")[0], epilog=__doc__.split("\n\n", 1)[1],
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )  # fmt: skip
+    add = parser.add_argument
+    add("layers", nargs="*", metavar="LAYER", help="a layer of scripts/test, or LAYER/NAME")
+    add("--all", action="store_true", help="all tests of the layers, all rounds")
+    add("--fresh", action="store_true", help="remove the counters of earlier runs first")
+    add("--accept", action="store_true", help="store the figures, also of what earlier runs have counted")
+    add("--lines", action="store_true", help="run nothing; list the lines that no test has reached")
+    args = parser.parse_args(argv)
+    unknown = sorted({layer.partition("/")[0] for layer in args.layers} - set(LAYERS))
+    if unknown:
+        parser.error(f"no counters in {', '.join(unknown)}: layers are {', '.join(LAYERS)}")
+    return args
+
+
+def run(argv):
+    args = parse(argv)
+    if args.fresh:
+        for folder in (GUESTS, HOST):
+            shutil.rmtree(folder, ignore_errors=True)
+    shown = args.lines or args.accept and not args.layers
+    status = 0 if shown else run_layers(args.layers or LAYERS, args.all)
+    found = lines()
+    if not found:
+        raise base.Fail("no counters", "scripts/coverage LAYER runs a layer with them")
+    if args.lines:
+        for file, counts in sorted(found.items()):
+            missed = [number for number, times in counts.items() if not times]
+            if missed:
+                print(f"{file}: {ranges(missed)}")
+    rooms = table(found)
+    for room, (total, ran) in rooms.items():
+        print(f"{room:24} {total:6} lines {ran:6} ran {100 * ran / total:6.1f} %")
+    if args.accept:
+        FIGURES.write_text(json.dumps(parts(rooms), indent="\t") + "\n")
+    elif FIGURES.exists() and not (shown or args.layers):
+        worse = fallen(parts(rooms), json.loads(FIGURES.read_text()))
+        print("\n".join(f"less runs of {line}" for line in worse), end="\n" if worse else "")
+        status = status or bool(worse)
+    return status
+
+
+if __name__ == "__main__":
+    base.main(run)
