@@ -34,7 +34,7 @@ use kernel::{
     device::Bound,
     devres::Devres,
     module::this_module,
-    new_mutex,
+    static_lock_class,
     sync::{
         aref::ARef,
         atomic::{
@@ -278,9 +278,11 @@ struct Attempt<T: Driver> {
 
 impl<T: Driver> Attempt<T> {
     fn new() -> Result<Arc<Self>> {
+        // A literal here would be another one in each crate, and a class of locks has one name.
+        static NAME: &CStr = c"Attempt::progress";
         let this = pin_init!(Self {
             ended <- Completion::new(),
-            progress <- new_mutex!(Stage::Begun, "Attempt::progress"),
+            progress <- Mutex::new(Stage::Begun, NAME, static_lock_class!()),
         });
         Arc::pin_init(this, GFP_KERNEL)
     }

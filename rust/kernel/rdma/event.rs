@@ -10,7 +10,7 @@ use super::{
 };
 use core::ptr;
 use kernel::{
-    new_spinlock_irq,
+    static_lock_class,
     sync::{
         atomic::{
             Acquire,
@@ -87,6 +87,8 @@ impl<T: Target> Events<T> {
     ///
     /// `object` stays valid until [`Self::cut`] returns.
     pub(super) unsafe fn new(object: *mut T::Raw) -> Result<Self> {
+        // A literal here would be another one in each crate, and a class of locks has one name.
+        static NAME: &CStr = c"Events::reader";
         // SAFETY: By the caller's promise; the core creates it now.
         let reader = unsafe { T::reader(object) };
         let shared = pin_init!(Shared {
@@ -94,7 +96,7 @@ impl<T: Target> Events<T> {
             is_finished: Atomic::new(false),
             running: Atomic::new(1),
             idle <- Completion::new(),
-            reader <- new_spinlock_irq!(reader, "Events::reader"),
+            reader <- SpinLockIrq::new(reader, NAME, static_lock_class!()),
         });
         Ok(Self(Arc::pin_init(shared, GFP_KERNEL_ACCOUNT)?))
     }
