@@ -99,7 +99,8 @@ def judge(path):
         opcodes[ip[at + 8]] += 1
         if ip[-ICRC:] != icrc(ip, at):
             refused.append(f"frame {number}: opcode {ip[at + 8]:#04x}, ICRC {ip[-ICRC:].hex()}, not {icrc(ip, at).hex()}")
-    mine = f"udp.dstport == {PORT}"
+    # While the device is away its guest has no such port, and says so by ICMP, with the frame in it.
+    mine = f"udp.dstport == {PORT} && !icmp && !icmpv6"
     words = [word for name in HEURISTICS for word in ("--disable-protocol", name)]
     lines = tshark("-n", "-r", path, *words, "-Y", mine, "-T", "fields", "-e", "frame.number", "-e", "infiniband.bth.opcode", "-e", "_ws.malformed").splitlines()
     for line in lines:
