@@ -55,6 +55,8 @@ DEFAULT = tuple(layer for layer in LAYERS if layer not in ("kunit", "tree", "7.3
 
 # They run as a whole.
 WHOLE = {"mutants", "kunit", "tree", "figures"}
+# What runs there is in a table of their own.
+LISTED = {"verbs": (verbs_suite, verbs_suite.guests), "wire": (wire_suite, wire_suite.networks)}
 # They need neither a kernel nor QEMU.
 ON_HOST = {"host", "mutants"}
 
@@ -245,16 +247,14 @@ def counted_figures(brief, _slower):
 def found_jobs(layer, chosen):
     """The jobs of a layer."""
     job = functools.partial(jobs.Job, layer)
-    if layer == "verbs":
+    if layer in LISTED:
+        suite, found = LISTED[layer]
         return [
-            job(name, functools.partial(verbs_suite.run, name, chosen.brief, timeout), timeout, kernel=kernel)
-            for name, kernel in verbs_suite.guests(chosen.brief).items()
+            job(name, functools.partial(suite.run, name, chosen.brief, timeout), timeout, kernel=kernel)
+            for name, kernel in found(chosen.brief).items()
             if chosen(name)
-            for timeout in [verbs_suite.TIMEOUT * SLOWER[kernel]]
+            for timeout in [suite.TIMEOUT * SLOWER[kernel]]
         ]
-    if layer == "wire":
-        found = wire_suite.networks(chosen.brief)
-        return [job(name, functools.partial(wire_suite.run, name, chosen.brief), wire_suite.TIMEOUT, kernel="stock") for name in found if chosen(name)]
     if layer == "host":
         return [job("all", functools.partial(host, chosen), cargo=True)]
     if layer == "mutants":
@@ -329,13 +329,11 @@ def show_list(layers, asked, everything):
     tell("layer: guest: tests; LAYER/NAME selects tests by name, of `verbs` a guest")
     for layer in layers:
         chosen = Chosen(asked.get(layer), everything)
-        if layer == "verbs":
-            for name, kernel in verbs_suite.guests(not everything).items():
+        if layer in LISTED:
+            suite, found = LISTED[layer]
+            for name, kernel in found(not everything).items():
                 if chosen(name):
-                    tell(f"verbs: {name}: programs on the {kernel} kernel (provider/tests.toml)")
-        elif layer == "wire":
-            for name in filter(chosen, wire_suite.networks(not everything)):
-                tell(f"wire: {name}: programs on two guests (provider/wire.toml)")
+                    tell(f"{layer}: {name}: programs on the {kernel} kernel ({suite.TABLE.relative_to(base.TOP)})")
         elif layer in KERNEL:
             for boot in boots(layer, chosen):
                 tell(f"{layer}: {boot.name}: {', '.join(test['name'] for test in boot.tests)}")

@@ -27,8 +27,9 @@ def faults(one):
 
 
 def networks(brief):
-    """The names of the networks, in brief or all."""
-    return [name for name, one in table()["network"].items() if not (brief and one.get("all"))]
+    """The networks, in brief or all: {name: kernel}."""
+    found = table()["network"].items()
+    return {name: one.get("kernel", "stock") for name, one in found if not (brief and one.get("all"))}
 
 
 def cases(found, name, brief):
@@ -51,15 +52,16 @@ def cases(found, name, brief):
                 yield f"{one['kinds'][side]}.{'_'.join(words)}", (server, client), side, program.get("limit", LIMIT)
 
 
-def run(name, brief, slower):
-    """Runs the programs of a network."""
+def run(name, brief, timeout, slower):
+    """Runs the programs of a network in `timeout` seconds, TIMEOUT on the stock kernel."""
     found, count = table(), ktap.Count()
     one = found["network"][name]
     log = jobs.log_of(f"wire-{name}")
     pcap = log.with_suffix(".pcap") if one.get("judged") else None
     forge = one.get("forge")
     both = wire.wires(one["kinds"], f"{name}-{os.getpid()}", faults(one), one.get("mtu", 1500), pcap, forge is not None)
-    options = ["--timeout", TIMEOUT * slower, *one.get("options", [])]
+    slower = slower * timeout // TIMEOUT
+    options = ["--timeout", TIMEOUT * slower, "--kernel", one.get("kernel", "stock"), *one.get("options", [])]
     with (
         open(log, "w") as out,
         intruder.between(both, forge) as station,
