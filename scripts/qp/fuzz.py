@@ -16,7 +16,7 @@ from qp import base, payload
 
 SOURCE = base.TOP / "proofs/fuzz"
 OUT = payload.BUILD / "fuzz"
-TARGETS = ("parse", "frames")
+TARGETS = ("parse", "frames", "device")
 PROFILE = "fuzz"
 
 # The coverage that libFuzzer reads, as cargo-fuzz has it. These options need no nightly compiler.

@@ -4,6 +4,7 @@
 //! `scripts/fuzz` runs one by libFuzzer, with the coverage of the code. `tests/corpus.rs` replays the
 //! kept inputs, and random ones.
 
+pub mod device;
 pub mod frames;
 pub mod parse;
 
@@ -16,4 +17,8 @@ mod harness;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The targets.
-pub const TARGETS: &[Target] = &[("parse", parse::run), ("frames", frames::run)];
+pub const TARGETS: &[Target] = &[
+    ("parse", parse::run),
+    ("frames", frames::run),
+    ("device", device::run),
+];

@@ -1,29 +1,62 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Random numbers from a seed that is printed when a check fails.
+//! Random numbers from a seed that is printed when a check fails, or from the bytes of a fuzzer.
 
-/// A generator of random numbers: SplitMix64.
+/// A source of numbers.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    /// SplitMix64.
+    Seed(u64),
+    /// Bytes in reverse, which are used up from the end.
+    Bytes(Vec<u8>),
+}
 
 impl Rng {
     /// The numbers of a seed.
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(Source::Seed(seed))
+    }
+
+    /// Numbers from bytes, and zeros after them.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Source::Bytes(bytes.iter().rev().copied().collect()))
+    }
+
+    /// Whether the bytes are used up. There is no end of the numbers of a seed.
+    pub fn is_spent(&self) -> bool {
+        matches!(&self.0, Source::Bytes(bytes) if bytes.is_empty())
+    }
+
+    /// A number from as many bytes as one less than `bound` has.
+    fn take(&mut self, bound: u64) -> u64 {
+        match &mut self.0 {
+            Source::Seed(state) => {
+                *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                let mut z = *state;
+                z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                z ^ (z >> 31)
+            }
+            Source::Bytes(bytes) => {
+                let count = (u64::BITS - (bound - 1).leading_zeros()).div_ceil(8);
+                (0..count).fold(0, |number, _| {
+                    number << 8 | u64::from(bytes.pop().unwrap_or(0))
+                })
+            }
+        }
     }
 
     /// The next number, of all 64-bit ones.
     #[allow(clippy::should_implement_trait)] // It never ends.
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.take(u64::MAX)
     }
 
     /// A number less than `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
+        self.take(bound) % bound
     }
 
     /// As [`below`](Self::below), of 32 bits.

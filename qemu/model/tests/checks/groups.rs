@@ -35,8 +35,6 @@ checks![
     anything_between_members,
 ];
 
-/// ff12::1, in words of memory.
-pub(super) const GROUP: [u64; 2] = [0x12ff, 1 << 56];
 /// 239.1.2.3, mapped.
 const GROUP4: [u64; 2] = [0, 0x0302_01ef_ffff_0000];
 

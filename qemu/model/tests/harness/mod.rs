@@ -4,6 +4,7 @@
 
 #![allow(dead_code, unreachable_pub)]
 
+pub mod anything;
 pub mod driver;
 pub mod far;
 mod forged;
@@ -17,6 +18,7 @@ pub mod windows;
 pub mod wire;
 mod work;
 
+pub use anything::*;
 pub use driver::*;
 pub use far::*;
 pub use forged::*;

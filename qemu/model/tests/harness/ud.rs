@@ -15,6 +15,9 @@ use qpair_abi::status::Detail;
 use qpair_abi::status::Status;
 use qpair_abi::Number;
 
+/// ff12::1, a group, in words of memory.
+pub const GROUP: [u64; 2] = [0x12ff, 1 << 56];
+
 pub const GID: [u64; 2] = [0x80fe, 0x0100_50fe_ff51_0002];
 pub const KEY: u32 = 0x1234;
 pub const GRH: usize = GRH_BYTES;
