@@ -80,7 +80,6 @@ pub use self::{
     armed::Armed,
     bindings::{
         ib_device_attr as DeviceAttributes,
-        ib_sge as CoreSge,
         ib_srq_attr as SrqAttributes, //
     },
     context::Caller,
@@ -123,7 +122,10 @@ pub use self::{
         SendRequest,
         Service, //
     },
-    recv::RecvRequest,
+    recv::{
+        CoreSge,
+        RecvRequest, //
+    },
     srq::{
         SrqChange,
         SrqRequest, //

@@ -4,6 +4,21 @@
 
 use super::prelude::*;
 
+/// An SGE of a ULP, as `struct ib_sge`. Its list may be at any address: that of iSER is in a packed
+/// structure.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+pub struct CoreSge {
+    /// The address, of DMA.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u32,
+    /// The key of the memory.
+    pub lkey: u32,
+}
+
+const _: () = assert!(size_of::<CoreSge>() == size_of::<bindings::ib_sge>());
+
 /// The SGEs of a work request.
 ///
 /// # Errors
@@ -16,7 +31,7 @@ use super::prelude::*;
 pub(super) unsafe fn sges<'a>(
     list: *const bindings::ib_sge,
     count: c_int,
-) -> Result<&'a [bindings::ib_sge]> {
+) -> Result<&'a [CoreSge]> {
     let count = usize::try_from(count).map_err(|_| EINVAL)?;
     if count == 0 {
         return Ok(&[]);
@@ -24,8 +39,8 @@ pub(super) unsafe fn sges<'a>(
     if list.is_null() {
         return Err(EINVAL);
     }
-    // SAFETY: By the caller's promise.
-    Ok(unsafe { core::slice::from_raw_parts(list, count) })
+    // SAFETY: By the caller's promise; the layout is that of `struct ib_sge`, at any address.
+    Ok(unsafe { core::slice::from_raw_parts(list.cast(), count) })
 }
 
 /// A request of a receive queue, or of an SRQ.
@@ -34,7 +49,7 @@ pub struct RecvRequest<'a> {
     /// The ULP's own: `wr_id`.
     pub id: u64,
     /// The local memory, in the order of the message.
-    pub sges: &'a [bindings::ib_sge],
+    pub sges: &'a [CoreSge],
 }
 
 /// The receives of a list.

@@ -68,7 +68,7 @@ pub struct SendRequest<'a, T: Driver> {
     /// Where a datagram goes; `None` of RC and UC.
     pub to: Option<Destination>,
     /// The local memory, in the order of the message.
-    pub sges: &'a [bindings::ib_sge],
+    pub sges: &'a [recv::CoreSge],
 }
 
 /// # Safety
