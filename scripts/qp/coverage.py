@@ -173,19 +173,14 @@ def run_layers(layers, everything):
 
 
 def run_crates():
-    """Runs the crates' tests with counters."""
-    env = {**os.environ, "RUSTFLAGS": "-Cinstrument-coverage", "LLVM_PROFILE_FILE": str(HOST / "%p-%m.profraw")}
+    """Runs the crates' tests with counters; returns 1 if one fails."""
+    env = {"RUSTFLAGS": "-Cinstrument-coverage", "LLVM_PROFILE_FILE": str(HOST / "%p-%m.profraw")}
     words = ["nice", "cargo", "test", "--locked", "--target-dir", OUT / "target", "--workspace", "--features", "qpair/tokio", "--no-fail-fast"]
-    base.say("cargo test with counters")
-    with open(LOG, "w") as log, base.started(words, cwd=base.TOP, env=env, stdout=log, stderr=subprocess.STDOUT) as process:
-        while process.returncode is None:
-            try:
-                process.wait(timeout=base.REPORT_EVERY)
-            except subprocess.TimeoutExpired:
-                base.say(f"cargo test: {base.last_line(LOG)}")
-    if process.returncode:
-        base.say(f"cargo test failed, see {LOG}")
-    return process.returncode
+    try:
+        base.step("cargo test with counters", words, LOG, base.TOP, env)
+    except base.Fail:
+        return 1
+    return 0
 
 
 def parse(argv):
