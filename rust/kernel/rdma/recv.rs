@@ -3,9 +3,10 @@
 //! Receives that kernel ULPs post to a queue pair or to an SRQ.
 
 use super::prelude::*;
+use core::marker::PhantomData;
 
-/// An SGE of a ULP, as `struct ib_sge`. Its list may be at any address: that of iSER is in a packed
-/// structure.
+/// An SGE of a ULP, as `struct ib_sge`, at any address: that of iSER is in a packed structure, as its
+/// work requests are.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
 pub struct CoreSge {
@@ -56,11 +57,12 @@ pub struct RecvRequest<'a> {
 ///
 /// # Invariants
 ///
-/// `next` is the rest of a list that lives for `'a`.
+/// `next` is null or the rest of a list that lives for `'a`.
 pub(super) struct Receives<'a> {
-    next: Option<&'a bindings::ib_recv_wr>,
+    next: *const bindings::ib_recv_wr,
     /// The one that was taken last.
     last: *const bindings::ib_recv_wr,
+    _list: PhantomData<&'a bindings::ib_recv_wr>,
 }
 
 impl<'a> Iterator for Receives<'a> {
@@ -68,12 +70,15 @@ impl<'a> Iterator for Receives<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let wr = self.next?;
-        self.last = wr;
-        // SAFETY: By the type invariant, the next one and the list of SGEs are valid.
+        if self.next.is_null() {
+            return None;
+        }
+        self.last = self.next;
+        // SAFETY: By the type invariant, the receive and the list of its SGEs are valid.
         Some(unsafe {
+            let wr = self.last.read_unaligned();
             // INVARIANT: The rest of the same list.
-            self.next = wr.next.as_ref();
+            self.next = wr.next;
             sges(wr.sg_list, wr.num_sge).map(|sges| RecvRequest {
                 id: wr.__bindgen_anon_1.wr_id,
                 sges,
@@ -96,11 +101,66 @@ pub(super) unsafe fn post<'a>(
 ) -> c_int {
     // INVARIANT: By the caller's promise.
     let mut list = Receives {
-        // SAFETY: As above.
-        next: unsafe { wr.as_ref() },
+        next: wr,
         last: wr,
+        _list: PhantomData,
     };
     let posted = post(&mut list);
     // SAFETY: The caller fills `bad` by this.
     status(|| posted.inspect_err(|_| unsafe { *bad = list.last }))
+}
+
+#[kernel::macros::kunit_tests(rdma_recv)]
+mod tests {
+    use super::*;
+
+    /// As `struct iser_rx_desc`, of a header of odd size.
+    #[repr(C, packed)]
+    struct Descriptor {
+        header: u8,
+        sge: bindings::ib_sge,
+        wr: bindings::ib_recv_wr,
+    }
+
+    /// Its SGE and its work request are at odd addresses.
+    #[repr(C, align(8))]
+    struct Aligned(Descriptor);
+
+    impl Aligned {
+        fn new(addr: u64) -> Self {
+            Self(Descriptor {
+                header: 0,
+                sge: bindings::ib_sge {
+                    addr,
+                    length: 512,
+                    lkey: 7,
+                },
+                wr: bindings::ib_recv_wr {
+                    num_sge: 1,
+                    ..Default::default()
+                },
+            })
+        }
+    }
+
+    #[test]
+    fn a_list_may_be_at_odd_addresses() {
+        let [mut first, mut second] = [0x1000, 0x2000].map(Aligned::new);
+        first.0.wr.sg_list = &raw mut first.0.sge;
+        first.0.wr.next = &raw mut second.0.wr;
+        second.0.wr.sg_list = &raw mut second.0.sge;
+        let (mut found, mut bad) = ([(0, 0, 0); 2], core::ptr::null());
+        // SAFETY: A list of two receives, each with an SGE.
+        let status = unsafe {
+            post(&raw const first.0.wr, &raw mut bad, |list| {
+                for (found, request) in found.iter_mut().zip(list) {
+                    let sge = request?.sges.first().copied().ok_or(EINVAL)?;
+                    *found = (sge.addr, sge.length, sge.lkey);
+                }
+                Ok(())
+            })
+        };
+        assert_eq!(status, 0);
+        assert_eq!(found, [(0x1000, 512, 7), (0x2000, 512, 7)]);
+    }
 }

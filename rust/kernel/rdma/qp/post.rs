@@ -73,8 +73,8 @@ pub struct SendRequest<'a, T: Driver> {
 
 /// # Safety
 ///
-/// `raw` is a request that lives for `'a`, in a structure of the size of its operation, that of
-/// [`ib_ud_wr`](bindings::ib_ud_wr) if `datagrams`.
+/// `raw` is a request that lives for `'a`, at any address, in a structure of the size of its operation,
+/// that of [`ib_ud_wr`](bindings::ib_ud_wr) if `datagrams`.
 unsafe fn send_request<'a, T: Driver>(
     raw: *const bindings::ib_send_wr,
     datagrams: bool,
@@ -92,7 +92,7 @@ unsafe fn send_request<'a, T: Driver>(
         ib_wr_opcode_IB_WR_SEND_WITH_INV as SEND_INV, //
     };
     // SAFETY: By the caller's promise.
-    let wr = unsafe { &*raw };
+    let wr = unsafe { raw.read_unaligned() };
     // CAST: A set of bits.
     let flags = wr.send_flags as u32;
     let has = |flag: bindings::ib_send_flags| flags & flag as u32 != 0;
@@ -121,18 +121,18 @@ unsafe fn send_request<'a, T: Driver>(
         let (remote, operands) = match operation {
             Operation::Send | Operation::Register | Operation::Invalidate => ((0, 0), (0, 0)),
             Operation::Write | Operation::Read => {
-                let rdma = &*raw.cast::<bindings::ib_rdma_wr>();
+                let rdma = raw.cast::<bindings::ib_rdma_wr>().read_unaligned();
                 ((rdma.remote_addr, rdma.rkey), (0, 0))
             }
             Operation::CompareSwap | Operation::FetchAdd => {
-                let atomic = &*raw.cast::<bindings::ib_atomic_wr>();
+                let atomic = raw.cast::<bindings::ib_atomic_wr>().read_unaligned();
                 let remote = (atomic.remote_addr, atomic.rkey);
                 (remote, (atomic.compare_add, atomic.swap))
             }
         };
         let registration = match operation {
             Operation::Register => {
-                let wr = &*raw.cast::<bindings::ib_reg_wr>();
+                let wr = raw.cast::<bindings::ib_reg_wr>().read_unaligned();
                 Some(RegRequest {
                     region: &CoreMr::<T>::get(wr.mr).1,
                     key: wr.key,
@@ -145,7 +145,7 @@ unsafe fn send_request<'a, T: Driver>(
             _ => None,
         };
         let to = if datagrams {
-            let ud = &*raw.cast::<bindings::ib_ud_wr>();
+            let ud = raw.cast::<bindings::ib_ud_wr>().read_unaligned();
             if ud.ah.is_null() {
                 return Err(EINVAL);
             }
@@ -194,7 +194,7 @@ impl<T: Driver> Ops<T> {
         // Pointers, since a request is larger than the structure that it begins with.
         let there = |wr: *const bindings::ib_send_wr| (!wr.is_null()).then_some(wr);
         // SAFETY: A request of the list.
-        let list = iter::successors(there(wr), |wr| there(unsafe { (**wr).next }));
+        let list = iter::successors(there(wr), |wr| there(unsafe { wr.read_unaligned() }.next));
         let posted = part.post_send(list.map(|wr| {
             last = wr;
             // SAFETY: As above.
