@@ -176,7 +176,7 @@ def make_initramfs(args, kernel):
             files[name] = (path.read_bytes(), 0o755)
     if args.verbs:
         files.update(verbs.files(kernel))
-    names = [(initramfs.SHARE, args.share), (initramfs.DISK, has_disk(args)), (verbs.MODULES, args.verbs), (network.MODULES, args.wire), (args.load, True)]
+    names = [(initramfs.SHARE, args.share), (initramfs.DISK, has_disk(args)), (verbs.MODULES, args.verbs), (args.wire and args.wire.modules, args.wire), (args.load, True)]
     modules, lacking = initramfs.modules(kernel, [*initramfs.ALWAYS, *(name for these, needed in names if needed for name in these)])
     files.update(lacking)
     settings = {

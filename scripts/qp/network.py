@@ -18,9 +18,6 @@ QPAIR, RXE = "qpair", "rxe"
 DEVICES = {QPAIR: "qpair0", RXE: "rxe0"}
 KINDS = tuple(DEVICES)
 
-# The modules that init loads: of the network device, and of a network that loses frames.
-MODULES = ["virtio_net", "sch_netem"]
-
 # What may happen to the frames that a side sends: the action of a device of qpair (Documentation/faults.rst),
 # and the words of netem, below soft-RoCE. Chances are of 1000 frames, a delay is in microseconds. netem
 # reorders frames by a delay of all others.
@@ -106,12 +103,22 @@ class Wire:
         """The words of each fault, for a device of qpair or for netem, with chances of `whole`."""
         return [FAULTS[name][which].format(value if name == "delay" else value * whole / 1000) for name, value in self.faults.items() if value]
 
+    @property
+    def netem(self):
+        """The words of netem, which the debug kernel does not have, for soft-RoCE's side."""
+        return " ".join(self.of_faults(1, 100)) if self.kind == RXE else ""
+
+    @property
+    def modules(self):
+        """What init loads."""
+        return ["virtio_net", *(["sch_netem"] if self.netem else [])]
+
     def settings(self):
         """What the script `wire` in the guest needs."""
         return {
             "QPAIR_WIRE": self.device,
             "QPAIR_WIRE_ADDRESS": self.address,
-            "QPAIR_WIRE_NETEM": " ".join(self.of_faults(1, 100)) if self.kind == RXE else "",
+            "QPAIR_WIRE_NETEM": self.netem,
         }
 
     def add(self, machine):

@@ -34,6 +34,8 @@ class Wires(unittest.TestCase):
         rules = "wire=drop,,dir=out,,chance=0.01;wire=reorder,,dir=out,,chance=0.025;wire=delay:500us,,dir=out"
         self.assertEqual(network.Wire.parse(both[0]).options[-1], f"faults={rules}")
         settings = [network.Wire.parse(text).settings()["QPAIR_WIRE_NETEM"] for text in both]
+        # The debug kernel does not have the module.
+        self.assertEqual(["sch_netem" in network.Wire.parse(text).modules for text in both], [False, True])
         self.assertEqual(settings, ["", "loss 1% delay 1ms reorder 2.5% delay 500us"])
         for text in ("c", "a,roce", "a,mtu=x", "a,loss", "a,net="):
             with self.assertRaises(base.Fail):
