@@ -41,6 +41,13 @@ class Wires(unittest.TestCase):
             with self.assertRaises(base.Fail):
                 network.Wire.parse(text)
 
+    def test_each_pattern_of_a_network_selects_a_program(self):
+        found = wire_suite.table()
+        for name, one in found["network"].items():
+            for pattern in one.get("programs", []):
+                only = {"network": {name: one | {"programs": [pattern]}}, "program": found["program"]}
+                self.assertTrue(list(wire_suite.cases(only, name, False)), f"{name}: {pattern}")
+
     def test_a_client_that_is_refused_is_started_again(self):
         server, client = Side((0, "served")), Side((1, "refused"), (1, "refused"), (0, "done"))
         # The server's result is there only once a client was served.
