@@ -39,7 +39,7 @@ test-all: ## all tests, in each of their guests and on kernels built for them, a
 check: ## formats, lints, documents: all that is judged without running
 	@scripts/check
 
-coverage: ## which lines the tests run, of the module in guests and of the crates, by room
+coverage: ## which lines the tests run, of the module in guests and of the crates, by folder
 	@scripts/coverage
 
 bench: ## measure, into build/bench: figures, a table beside their goals, plots

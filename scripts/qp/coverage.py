@@ -8,11 +8,11 @@
 The module of queue pairs is built with counters. A module of its own (proofs/coverage) keeps them
 while that one is loaded and removed, and each guest that ends writes them to build/coverage. A
 guest that is killed has none. The crates are built with counters too, into a target directory
-beside the profiles. llvm-cov reads all of it, and a table has the lines of each room.
+beside the profiles. llvm-cov reads all of it, and a table has the lines of each folder.
 
 Without layers: host, stock, iommu, verbs, wire and debug. The counters of earlier runs are kept,
-so that a layer may run alone; --fresh removes them. --accept stores the figures of the rooms in
-proofs/coverage/figures.json; without layers, a room that falls by more than one hundredth fails.
+so that a layer may run alone; --fresh removes them. --accept stores the figures of the folders in
+proofs/coverage/figures.json; without layers, a folder that falls by more than one hundredth fails.
 """
 
 import argparse
@@ -31,11 +31,11 @@ GUESTS, HOST = OUT / "guests", OUT / "host"
 # What cargo said, which names the tests' programs.
 LOG = HOST / "log"
 LAYERS = ("host", "stock", "iommu", "verbs", "wire", "debug")
-# The parts of the tree that are measured; a room is such a part or the folder below it.
-ROOMS = ("rust", "qemu/model", "qemu/roce", "qemu/ffi", "tools/libqpair", "provider/data")
+# The parts of the tree that are measured; a folder is such a part or one below it.
+PARTS = ("rust", "qemu/model", "qemu/roce", "qemu/ffi", "tools/libqpair", "provider/data")
 
 FIGURES = base.TOP / "proofs/coverage/figures.json"
-# By how much the part of a room's lines that run may fall.
+# By how much the part of a folder's lines that run may fall.
 FALL = 0.01
 
 # A raw profile of LLVM 19, 64 bits, little-endian.
@@ -118,34 +118,34 @@ def lines():
 def name_of(path):
     """A measured file by its name in the checkout, or None."""
     name = os.path.relpath(path, base.TOP)
-    measured = any(name.startswith(f"{room}/") for room in ROOMS)
+    measured = any(name.startswith(f"{folder}/") for folder in PARTS)
     return name if measured and "/tests/" not in name and not name.endswith("/tests.rs") else None
 
 
-def room_of(file):
-    part = next(room for room in ROOMS if file.startswith(f"{room}/"))
+def folder_of(file):
+    part = next(folder for folder in PARTS if file.startswith(f"{folder}/"))
     below = file.removeprefix(f"{part}/").split("/")
     return f"{part}/{below[0]}" if part == "rust" and len(below) > 1 else part
 
 
 def table(found):
-    """The lines of each room, and how many ran."""
-    rooms = collections.defaultdict(lambda: [0, 0])
+    """The lines of each folder, and how many ran."""
+    folders = collections.defaultdict(lambda: [0, 0])
     for file, counts in found.items():
-        for total in (rooms[room_of(file)], rooms["all"]):
+        for total in (folders[folder_of(file)], folders["all"]):
             total[0] += len(counts)
             total[1] += sum(1 for times in counts.values() if times)
-    return dict(sorted(rooms.items(), key=lambda item: (item[0] == "all", item[0])))
+    return dict(sorted(folders.items(), key=lambda item: (item[0] == "all", item[0])))
 
 
-def parts(rooms):
-    """The part of each room's lines that run."""
-    return {room: round(ran / total, 4) for room, (total, ran) in rooms.items()}
+def parts(folders):
+    """The part of each folder's lines that run."""
+    return {folder: round(ran / total, 4) for folder, (total, ran) in folders.items()}
 
 
 def fallen(now, before):
     """Rooms of which a smaller part runs than before."""
-    return [f"{room}: {now.get(room, 0):.1%}, was {part:.1%}" for room, part in before.items() if now.get(room, 0) < part - FALL]
+    return [f"{folder}: {now.get(folder, 0):.1%}, was {part:.1%}" for folder, part in before.items() if now.get(folder, 0) < part - FALL]
 
 
 def ranges(numbers):
@@ -216,13 +216,13 @@ def run(argv):
             missed = [number for number, times in counts.items() if not times]
             if missed:
                 print(f"{file}: {ranges(missed)}")
-    rooms = table(found)
-    for room, (total, ran) in rooms.items():
-        print(f"{room:24} {total:6} lines {ran:6} ran {100 * ran / total:6.1f} %")
+    folders = table(found)
+    for folder, (total, ran) in folders.items():
+        print(f"{folder:24} {total:6} lines {ran:6} ran {100 * ran / total:6.1f} %")
     if args.accept:
-        FIGURES.write_text(json.dumps(parts(rooms), indent="\t") + "\n")
+        FIGURES.write_text(json.dumps(parts(folders), indent="\t") + "\n")
     elif FIGURES.exists() and not (shown or args.layers):
-        worse = fallen(parts(rooms), json.loads(FIGURES.read_text()))
+        worse = fallen(parts(folders), json.loads(FIGURES.read_text()))
         print("\n".join(f"less runs of {line}" for line in worse), end="\n" if worse else "")
         status = status or bool(worse)
     return status

@@ -42,7 +42,7 @@ def module(kernel, strict="QPAIR_STRICT" in os.environ, clippy=False):
     is beside it."""
     counts = coverage() is not None
     kind = "clippy" if clippy else "coverage" if counts else "strict" if strict else "module"
-    extra = [*(STRICT if strict else []), *(["CLIPPY=1"] if clippy else []), *(["QPAIR_COVERAGE=1"] if counts else [])]
+    extra = [*(STRICT if strict else []), *(["CLIPPY=1"] if clippy else []), *(["QPAIR_COVERAGE=1"] if counts and not clippy else [])]
     out = BUILD / f"{kind}-{kernel.name}"
     name = f"{'checking' if clippy else 'building'} the modules for {kernel.release}"
     make_modules(name, kernel, base.TOP, out, extra)
