@@ -42,6 +42,7 @@ use super::{
     },
     eq::EqPoller,
     function::Function,
+    prelude::*,
     qp::Tag, //
 };
 use crate::{
@@ -51,23 +52,17 @@ use crate::{
         status::{
             AdminError,
             Status, //
-        },
-        Number, //
+        }, //
     },
     kernel::{
         dma::Coherent,
-        gate::Pass,
-        sync::Completion,
-        trace, //
-    },
-    policy::lifecycle::Failure,
-    queue::index::Index, //
+        sync::Completion, //
+    }, //
 };
 use core::marker::PhantomData;
 use kernel::{
     new_condvar,
     new_mutex,
-    prelude::*,
     sync::{
         atomic::{
             Acquire,
@@ -77,7 +72,6 @@ use kernel::{
             Release, //
         },
         barrier,
-        Arc,
         CondVar,
         Mutex, //
     },

@@ -6,6 +6,7 @@
 //! generic over the kind: the reply of `Create::<Qp>(context)` is a number, that of
 //! `Query::<Cq>::new(number)` a CQ's context, that of `Destroy::<Qp>::new(number)` an [`Ended`].
 
+use super::prelude::*;
 use crate::{
     abi::{
         command::{
@@ -22,16 +23,11 @@ use crate::{
             SrqContext, //
         },
         counters::Counter,
-        status::AdminError,
-        Number, //
+        status::AdminError, //
     },
-    queue::{
-        index::Index,
-        resize::Switch, //
-    }, //
+    queue::resize::Switch, //
 };
 use core::marker::PhantomData;
-use kernel::prelude::*;
 
 /// Words of context memory of a command: the largest context, aligned to 64 bytes.
 pub(super) const CONTEXT_WORDS: usize = 40;

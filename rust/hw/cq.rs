@@ -24,6 +24,7 @@ use super::{
     },
     function::Doorbells,
     handlers::CompletionHandler,
+    prelude::*,
     qp::{
         self,
         QpRings,
@@ -36,18 +37,12 @@ use super::{
 use crate::{
     abi::{
         command::CqContext,
-        doorbell,
         entry::{
             cqe_flags,
             Cqe,
             SendWqe,
             Sge, //
-        },
-        Number, //
-    },
-    kernel::{
-        gate::Pass,
-        trace, //
+        }, //
     },
     queue::{
         consumer::CqConsumer,
@@ -58,20 +53,12 @@ use crate::{
             Slots, //
         },
         deferred::DeferredFree,
-        index::{
-            Depth,
-            Index, //
-        },
         poll::{
             Consumed,
             Node, //
         },
         producer::Refused, //
     }, //
-};
-use kernel::{
-    prelude::*,
-    sync::Arc, //
 };
 
 /// The client of a polled CQ: handles its completions in poll context.

@@ -10,20 +10,13 @@ use super::{
         Function,
         Limits, //
     },
-    knobs::Knobs, //
+    knobs::Knobs,
+    prelude::*, //
 };
-use crate::kernel::gate::Pass;
 use kernel::{
-    device::{
-        Bound,
-        Device, //
-    },
+    device::Device,
     new_mutex,
-    prelude::*,
-    sync::{
-        Arc,
-        Mutex, //
-    },
+    sync::Mutex, //
 };
 
 /// The least number of EQs, even with fewer CPUs: it keeps events of the kernel and of processes

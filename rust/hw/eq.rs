@@ -22,10 +22,11 @@ use super::{
         Limits, //
     },
     handlers::{
-        AsyncEvent, //
-        Handlers,
+        AsyncEvent,
+        Handlers, //
     },
     knobs::Knobs,
+    prelude::*,
     ring::Ring,
     table::{
         Reservation,
@@ -35,12 +36,9 @@ use super::{
 use crate::{
     abi::{
         command::EqContext,
-        doorbell,
-        entry::Eqe,
-        Number, //
+        entry::Eqe, //
     },
     kernel::{
-        gate::Pass,
         poller::{
             self,
             Handler,
@@ -49,8 +47,7 @@ use crate::{
         rdma::{
             Events,
             PortEvent, //
-        },
-        trace, //
+        }, //
     },
     policy::{
         moderation::Setting,
@@ -70,10 +67,6 @@ use crate::{
             NoSlot,
             SlotShares, //
         },
-        index::{
-            Depth,
-            Index, //
-        },
         poll::{
             Consumed,
             Node,
@@ -84,20 +77,13 @@ use crate::{
     }, //
 };
 use kernel::{
-    device::{
-        Bound,
-        Device, //
-    },
-    prelude::*,
-    sync::{
-        atomic::{
-            Acquire,
-            Atomic,
-            Relaxed,
-            Release, //
-        },
-        Arc, //
-    },
+    device::Device,
+    sync::atomic::{
+        Acquire,
+        Atomic,
+        Relaxed,
+        Release, //
+    }, //
 };
 
 /// Takes the slots of a CQ from the poll of an EQ.

@@ -6,19 +6,17 @@
 //! memory. If an event was there at two checks without a poll in between, its interrupt or the
 //! wakeup of the poll was lost.
 
-use super::eq::{
-    Eq,
-    EqPoller,
-    EqRing, //
+use super::{
+    eq::{
+        Eq,
+        EqPoller,
+        EqRing, //
+    },
+    prelude::*, //
 };
-use crate::abi::Number;
 use kernel::{
     new_mutex,
-    prelude::*,
-    sync::{
-        Arc,
-        Mutex, //
-    },
+    sync::Mutex, //
 };
 
 /// State of the check for lost interrupts of an EQ that is up.

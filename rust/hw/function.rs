@@ -4,30 +4,20 @@
 //!
 //! A [`Function`] outlives the binding: open files refer to it.
 
+use super::prelude::*;
 use crate::{
-    abi::{
-        doorbell,
-        regs as model,
-        Number, //
-    },
+    abi::regs as model,
     kernel::{
         gate::Gate,
         mmio::{
             Bar,
             Frame, //
-        },
-        trace, //
-    },
-    policy::lifecycle::Failure, //
+        }, //
+    }, //
 };
 use kernel::{
-    device::{
-        Bound,
-        Device, //
-    },
-    pci,
-    prelude::*,
-    sync::Arc, //
+    device::Device,
+    pci, //
 };
 
 /// Bytes of the doorbell BAR that every function has: page 0.

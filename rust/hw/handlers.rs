@@ -7,28 +7,23 @@ use super::{
         Function,
         Limits, //
     },
+    prelude::*,
     table::Table, //
 };
 use crate::{
     abi::{
         entry::Eqe,
-        status::Event,
-        Number, //
+        status::Event, //
     },
-    kernel::{
-        rdma::{
-            CqEvent,
-            Events,
-            PortEvent,
-            QpEvent,
-            SrqEvent,
-            Target, //
-        },
-        trace, //
-    },
-    policy::lifecycle::Failure, //
+    kernel::rdma::{
+        CqEvent,
+        Events,
+        PortEvent,
+        QpEvent,
+        SrqEvent,
+        Target, //
+    }, //
 };
-use kernel::prelude::*;
 
 /// The completion handler of a CQ that the poll does not read: of a process or of a kernel ULP.
 pub(crate) trait CompletionHandler: Send + Sync {

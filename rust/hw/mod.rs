@@ -39,6 +39,7 @@ pub(crate) mod handlers;
 pub(crate) mod knobs;
 mod list;
 mod objects;
+mod prelude;
 pub(crate) mod qp;
 pub(crate) mod registers;
 pub(crate) mod ring;

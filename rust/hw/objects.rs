@@ -34,35 +34,22 @@ use super::{
         AsyncEvent,
         CompletionHandler, //
     },
+    prelude::*,
     table::Reservation, //
 };
 use crate::{
-    abi::{
-        command::{
-            cq_flags,
-            CqContext, //
-        },
-        Number, //
+    abi::command::{
+        cq_flags,
+        CqContext, //
     },
-    kernel::{
-        gate::Pass,
-        rdma::{
-            CqEvent,
-            Events,
-            PortEvent,
-            QpEvent,
-            SrqEvent, //
-        }, //
+    kernel::rdma::{
+        CqEvent,
+        Events,
+        PortEvent,
+        QpEvent,
+        SrqEvent, //
     },
-    policy::lifecycle::Failure,
-    queue::{
-        index::Depth,
-        poll::Poller, //
-    }, //
-};
-use kernel::{
-    prelude::*,
-    sync::Arc, //
+    queue::poll::Poller, //
 };
 
 /// A kind of object whose asynchronous events have a handler.

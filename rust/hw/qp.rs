@@ -11,12 +11,12 @@
 
 use super::{
     function::Doorbells,
+    prelude::*,
     ring::Ring, //
 };
 use crate::{
     abi::{
         command::QpContext,
-        doorbell,
         entry::{
             opcode,
             recv_sges,
@@ -28,14 +28,9 @@ use crate::{
             BLOCK_BYTES,
             BLOCK_WORDS,
             MAX_BLOCKS, //
-        },
-        Number, //
+        }, //
     },
-    kernel::{
-        dma::Words,
-        gate::Pass,
-        trace, //
-    },
+    kernel::dma::Words,
     queue::{
         consumer::{
             CqConsumer,
@@ -48,10 +43,6 @@ use crate::{
             RingId,
             Sq, //
         },
-        index::{
-            Depth,
-            Index, //
-        },
         producer::{
             Batch,
             Producer,
@@ -62,7 +53,6 @@ use crate::{
         storage::Storage, //
     }, //
 };
-use kernel::prelude::*;
 
 /// The poster's identifier of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,14 +2,16 @@
 
 //! The registers of a function: its limits and status, enable and reset.
 
-use super::function::{
-    Function,
-    Limits,
-    Supervisor, //
+use super::{
+    function::{
+        Function,
+        Limits,
+        Supervisor, //
+    },
+    prelude::*, //
 };
 use crate::{
     abi::{
-        doorbell,
         regs as model,
         status::EnableError, //
     },
@@ -24,18 +26,12 @@ use crate::{
             channel,
             Channel, //
         }, //
-    },
-    policy::lifecycle::Failure, //
+    }, //
 };
 use kernel::{
-    device::{
-        Bound,
-        Device, //
-    },
+    device::Device,
     io::Io,
-    pci,
-    prelude::*,
-    sync::Arc, //
+    pci, //
 };
 
 mod regs {

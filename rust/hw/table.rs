@@ -2,9 +2,8 @@
 
 //! The table of objects by number of an EQ.
 
-use crate::abi::Number;
+use super::prelude::*;
 use core::mem::MaybeUninit;
-use kernel::prelude::*;
 
 /// Entries of a leaf.
 const LEAF: usize = 32;

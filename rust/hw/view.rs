@@ -8,13 +8,10 @@ use super::{
         PolledCq, //
     },
     eq::Live,
-    handlers::Handlers, //
+    handlers::Handlers,
+    prelude::*, //
 };
-use crate::{
-    abi::Number,
-    queue::poll::Counts, //
-};
-use kernel::prelude::*;
+use crate::queue::poll::Counts;
 
 impl Live {
     /// What polls have done since the EQ is up.
