@@ -15,7 +15,7 @@ REPORTS = re.compile(
     | \b(double|stack\ segment)\ fault\b | \bunable\ to\ handle\b
     | \bKASAN: | \bUBSAN: | \bODEBUG: | \brefcount_t:
     | \bINFO:\ (task|rcu|possible|trying\ to|lockdep\ is)
-    | \bhung_task\b.*\bblocked\b | \brcu:?\ .*\b(stall|stalls)\b
+    | \bhung_task\b.*\bblocked\b | \brcu:?\ .*\bdetected\b.*\bstalls?\b
     | \bsuspected\ memory\ leaks?\b | \bunreferenced\ object\b
     | \b(list_add|list_del)\ corruption\b | \bcorruption\ detected\b
     | \bDMA-API:\ (?!preallocated|debugging\ |pre-allocat)

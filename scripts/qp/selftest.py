@@ -44,6 +44,7 @@ DMAR: [DMA Read NO_PASID] Request device [01:00.0] fault addr 0x1000
 refcount_t: underflow; use-after-free.
 INFO: task qpair:123 blocked for more than 120 seconds.
 rcu: INFO: rcu_preempt self-detected stall on CPU
+rcu: rcu_preempt detected expedited stalls on CPUs/tasks: { 1-... }
 kmemleak: 2 new suspected memory leaks (see /sys/kernel/debug/kmemleak)
 unreferenced object 0xffff888003a0b000 (size 32):
 irq 25: nobody cared (try booting with the "irqpoll" option)
@@ -59,6 +60,7 @@ DMA-API: debugging enabled by kernel config
 DMAR: DRHD base: 0x000000fed90000 flags: 0x0
 DMAR: IOMMU enabled
 rcu: Preemptible hierarchical RCU implementation.
+rcu: RCU restricting CPUs from NR_CPUS=8 to nr_cpu_ids=2    0.000000] RCU CPU stall warnings timeout set to 60
 kmemleak: Kernel memory leak detector initialized
 qpair: module verification failed: signature and/or required key missing
 clocksource: Watchdog remote CPU 1 read timed out
