@@ -118,12 +118,12 @@ def lines():
 def name_of(path):
     """A measured file by its name in the checkout, or None."""
     name = os.path.relpath(path, base.TOP)
-    measured = any(name.startswith(f"{folder}/") for folder in PARTS)
+    measured = any(name.startswith(f"{part}/") for part in PARTS)
     return name if measured and "/tests/" not in name and not name.endswith("/tests.rs") else None
 
 
 def folder_of(file):
-    part = next(folder for folder in PARTS if file.startswith(f"{folder}/"))
+    part = next(part for part in PARTS if file.startswith(f"{part}/"))
     below = file.removeprefix(f"{part}/").split("/")
     return f"{part}/{below[0]}" if part == "rust" and len(below) > 1 else part
 
@@ -144,7 +144,7 @@ def parts(folders):
 
 
 def fallen(now, before):
-    """Rooms of which a smaller part runs than before."""
+    """The folders of which a smaller part runs than before."""
     return [f"{folder}: {now.get(folder, 0):.1%}, was {part:.1%}" for folder, part in before.items() if now.get(folder, 0) < part - FALL]
 
 

@@ -40,9 +40,9 @@ def coverage():
 def module(kernel, strict="QPAIR_STRICT" in os.environ, clippy=False):
     """Builds the modules for a kernel's tree, and returns the path of that of queue pairs; the other
     is beside it."""
-    counts = coverage() is not None
+    counts = coverage() is not None and not clippy
     kind = "clippy" if clippy else "coverage" if counts else "strict" if strict else "module"
-    extra = [*(STRICT if strict else []), *(["CLIPPY=1"] if clippy else []), *(["QPAIR_COVERAGE=1"] if counts and not clippy else [])]
+    extra = [*(STRICT if strict else []), *(["CLIPPY=1"] if clippy else []), *(["QPAIR_COVERAGE=1"] if counts else [])]
     out = BUILD / f"{kind}-{kernel.name}"
     name = f"{'checking' if clippy else 'building'} the modules for {kernel.release}"
     make_modules(name, kernel, base.TOP, out, extra)

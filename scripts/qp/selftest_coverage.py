@@ -20,18 +20,18 @@ class Lines(unittest.TestCase):
         for path in ("rust/hw/tests/cq.rs", "qemu/model/src/tests.rs", "proofs/model/src/lib.rs", "../x.rs"):
             self.assertIsNone(coverage.name_of(str(base.TOP / path)), path)
 
-    def test_a_room_is_a_folder_of_the_module_or_a_crate(self):
+    def test_a_folder_is_one_of_the_module_or_a_crate(self):
         self.assertEqual(coverage.folder_of("rust/hw/cq.rs"), "rust/hw")
         self.assertEqual(coverage.folder_of("rust/qpair.rs"), "rust")
         self.assertEqual(coverage.folder_of("qemu/model/src/rules/mod.rs"), "qemu/model")
 
-    def test_the_sum_of_the_rooms_is_last(self):
+    def test_the_sum_of_the_folders_is_last(self):
         found = {"rust/hw/cq.rs": {1: 0, 2: 5}, "tools/libqpair/src/lib.rs": {4: 1}, "rust/qpair.rs": {1: 1}}
         folders = coverage.table(found)
         self.assertEqual(folders, {"rust": [1, 1], "rust/hw": [2, 1], "tools/libqpair": [1, 1], "all": [4, 3]})
         self.assertEqual(list(folders)[-1], "all")
 
-    def test_a_room_that_falls_by_more_than_one_hundredth_is_named(self):
+    def test_a_folder_that_falls_by_more_than_one_hundredth_is_named(self):
         before = {"rust/hw": 0.95, "rust/life": 0.9, "gone": 0.5}
         self.assertEqual(len(coverage.fallen({"rust/hw": 0.945, "rust/life": 0.88}, before)), 2)
         self.assertEqual(coverage.fallen({"rust/hw": 0.96, "rust/life": 0.9, "gone": 0.5}, before), [])
