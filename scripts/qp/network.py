@@ -19,14 +19,17 @@ DEVICES = {QPAIR: "qpair0", RXE: "rxe0"}
 KINDS = tuple(DEVICES)
 
 # What may happen to the frames that a side sends: the action of a device of qpair (Documentation/faults.rst),
-# and the words of netem, below soft-RoCE. Chances are of 1000 frames, a delay is in microseconds. netem
-# reorders frames by a delay of all others.
+# and the words of netem, below soft-RoCE. Chances are of 1000 frames, a delay is in microseconds, and a seed
+# chooses the frames. netem reorders frames by a delay of all others.
 FAULTS = {
+    "seed": ("seed={}", "seed {}"),
     "loss": ("wire=drop,,dir=out,,chance={:g}", "loss {:g}%"),
     "dup": ("wire=dup,,dir=out,,chance={:g}", "duplicate {:g}%"),
     "reorder": ("wire=reorder,,dir=out,,chance={:g}", "delay 1ms reorder {:g}%"),
     "delay": ("wire=delay:{}us,,dir=out", "delay {}us"),
 }
+# Not chances.
+WHOLE = ("seed", "delay")
 
 
 @dataclasses.dataclass
@@ -101,7 +104,7 @@ class Wire:
 
     def of_faults(self, which, whole):
         """The words of each fault, for a device of qpair or for netem, with chances of `whole`."""
-        return [FAULTS[name][which].format(value if name == "delay" else value * whole / 1000) for name, value in self.faults.items() if value]
+        return [FAULTS[name][which].format(value if name in WHOLE else value * whole / 1000) for name, value in self.faults.items() if value]
 
     @property
     def netem(self):

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests of two guests on one network, without guests."""
 
+import io
 import queue
 import random
 import re
 import unittest
 import unittest.mock
 
-from qp import base, figures, frames, intruder, network, wire, wire_bench, wire_suite
+from qp import base, figures, frames, intruder, network, soak, wire, wire_bench, wire_suite
 
 
 class Side:
@@ -26,17 +27,17 @@ class Side:
 
 class Wires(unittest.TestCase):
     def test_an_option_is_its_words(self):
-        for text in ("a", "b,rxe", "a,net=x,mtu=4200", "b,rxe,loss=10,delay=500,pcap=/tmp/file", "b,net=x,third"):
+        for text in ("a", "b,rxe", "a,net=x,mtu=4200,seed=7", "b,rxe,loss=10,delay=500,pcap=/tmp/file", "b,net=x,third"):
             side = network.Wire.parse(text)
             self.assertEqual(network.Wire.parse(side.words()[1]), side)
         self.assertEqual(network.Wire.parse("b,rxe").device, "rxe0")
-        both = ["a,loss=10,reorder=25,delay=500", "b,rxe,loss=10,reorder=25,delay=500"]
-        rules = "wire=drop,,dir=out,,chance=0.01;wire=reorder,,dir=out,,chance=0.025;wire=delay:500us,,dir=out"
+        both = ["a,seed=7,loss=10,reorder=25,delay=500", "b,rxe,seed=7,loss=10,reorder=25,delay=500"]
+        rules = "seed=7;wire=drop,,dir=out,,chance=0.01;wire=reorder,,dir=out,,chance=0.025;wire=delay:500us,,dir=out"
         self.assertEqual(network.Wire.parse(both[0]).options[-1], f"faults={rules}")
         settings = [network.Wire.parse(text).settings()["QPAIR_WIRE_NETEM"] for text in both]
         # The debug kernel does not have the module.
         self.assertEqual(["sch_netem" in network.Wire.parse(text).modules for text in both], [False, True])
-        self.assertEqual(settings, ["", "loss 1% delay 1ms reorder 2.5% delay 500us"])
+        self.assertEqual(settings, ["", "seed 7 loss 1% delay 1ms reorder 2.5% delay 500us"])
         for text in ("c", "a,roce", "a,mtu=x", "a,loss", "a,net="):
             with self.assertRaises(base.Fail):
                 network.Wire.parse(text)
@@ -81,6 +82,27 @@ class Wires(unittest.TestCase):
             self.assertTrue(list(wire_suite.cases(found, name, True)))
             for kind in one["kinds"]:
                 self.assertIn(kind, network.KINDS)
+
+
+class Soak(unittest.TestCase):
+    def test_a_seed_chooses_the_programs(self):
+        for seed in range(20):
+            first, second = ([soak.drawn(chance) for _ in range(50)] for chance in (random.Random(seed), random.Random(seed)))
+            self.assertEqual(first, second)
+            for words, commands, messages in first:
+                self.assertEqual([command.startswith(words) for command in commands], [True, True])
+                self.assertGreater(messages, 4)
+
+    def test_a_program_that_fails_ends_it(self):
+        ended = [((0, "served"), (0, "done")), ((0, "served"), (wire.TIMED_OUT, "the queue pairs"))]
+        guests = unittest.mock.Mock()
+        guests.run.side_effect = ended
+        log = io.StringIO()
+        log.name = "log"
+        with unittest.mock.patch.object(soak, "told"), self.assertRaisesRegex(base.Fail, "client 124"):
+            soak.run_all(guests, random.Random(1), 60, "pcap", log)
+        self.assertEqual(guests.run.call_count, 2)
+        self.assertIn("the queue pairs", log.getvalue())
 
 
 class Frames(unittest.TestCase):

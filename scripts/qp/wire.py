@@ -150,6 +150,7 @@ def parse(argv):
     for name, what in {"loss": "are lost", "dup": "come twice", "reorder": "are overtaken, or overtake others"}.items():
         add(f"--{name}", type=int, default=0, metavar="N", help=f"of 1000 frames that each guest sends, N {what}")
     add("--delay", type=int, default=0, metavar="US", help="each frame takes so many microseconds more")
+    add("--seed", type=int, default=0, metavar="N", help="which frames these are")
     add("--mtu", type=int, default=1500, metavar="BYTES", help="the MTU of the network devices (1500)")
     add("--pcap", metavar="FILE", help="store the frames that guest a sends and receives")
     add("--forge", type=int, metavar="SEED", help="a third station forges frames from those that it hears (scripts/qp/intruder.py)")

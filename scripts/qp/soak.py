@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Traffic between two guests for a long time, with frames that are lost, come twice or late.
+
+    scripts/py soak --time 3600
+    scripts/py soak --time 3600 --kinds qpair,rxe --seed 7
+
+Programs of verbs run one after the other, with the server on either side, in sizes and an order that
+the seed chooses. It ends at the first that fails or hangs: its output, the state of its queue pairs
+and the capture of its frames are kept. At the end the devices' counters are printed.
+"""
+
+import argparse
+import collections
+import random
+import time
+
+from qp import base, jobs, network, wire
+from qp.guest import positive
+
+# Seconds of a program: far more than the slowest takes.
+LIMIT = 240
+# At most so many messages and bytes of one program.
+MESSAGES, BYTES = 4000, 16 << 20
+SIZES = (1, 64, 1000, 4096, 16384, 65536, 1 << 20)
+# rping checks its data, perftest does not.
+RPING = "rping -v -V"
+PERFTEST = (
+    "ib_write_bw", "ib_write_bw -q 8 -b", "ib_read_bw", "ib_read_bw -q 4", "ib_send_bw -e", "ib_send_bw -q 4 -b", "ib_write_lat", "ib_read_lat",
+    "ib_send_lat", "ib_atomic_bw", "ib_atomic_bw -A CMP_AND_SWAP",
+)  # fmt: skip
+# Bytes of each frame in a capture.
+KEPT = 160
+
+
+def drawn(chance):
+    """A program, both commands of it, and its messages."""
+    program = chance.choice((*PERFTEST, RPING, RPING))
+    size = 8 if "atomic" in program else chance.choice(SIZES)
+    if program == RPING:
+        # A READ, a WRITE and two SENDs for each.
+        size = min(size, 65536) + 63
+        count = min(200, BYTES // 4 // size)
+        words = f"{program} -C {count} -S {size}"
+        return words, (f"{words} -s -a {{address}}", f"{words} -c -a {{peer}}"), 4 * count
+    queues = int(program.split()[2]) if "-q" in program else 1
+    count = max(5, min(MESSAGES, BYTES // size) // queues)
+    words = f"{program} -n {count}" + (f" -s {size}" if size != 8 else "")
+    server = f"{words} -d {{device}} -x {{index}} -p {{port}} -F"
+    return words, (server, f"{server} {{peer}}"), count * queues
+
+
+def run_all(guests, chance, seconds, pcap, log):
+    """Runs programs for so long. Returns the passes of each program, and the messages; a Fail at the
+    first that does not pass."""
+    passed, messages, began = collections.Counter(), 0, time.monotonic()
+    # Only frames of the last program are in the capture.
+    again = (
+        "qmp object-del id=dump0; qmp object-add qom-type=filter-dump id=dump0 netdev=net0"
+        f" position=head file={pcap} maxlen:={KEPT}"
+    )
+    while time.monotonic() - began < seconds:
+        side = chance.randrange(len(network.SIDES))
+        words, commands, count = drawn(chance)
+        told(guests, 0, again)
+        started = time.monotonic()
+        served, ended = guests.run(side, 1 - side, commands, LIMIT)
+        took = time.monotonic() - started
+        print(f"== {started - began:.0f} s: {words}, server on {'ab'[side]}: {served[0]}, {ended[0]}, {took:.1f} s", file=log, flush=True)
+        if served[0] or ended[0]:
+            print(f"{served[1]}--\n{ended[1]}", file=log, flush=True)
+            raise base.Fail(f"{words}, server on {'ab'[side]}: server {served[0]}, client {ended[0]}", f"see {log.name} and {pcap}")
+        passed[words.split(" -n ")[0].split(" -C ")[0]] += 1
+        messages += count
+    return passed, messages
+
+
+def told(guests, side, command):
+    """What a command on a side prints, which succeeds."""
+    status, text = guests.sides[side].start(f"told{time.monotonic_ns()}", command, guests.sides[1 - side], 0, LIMIT).get()
+    if status:
+        raise base.Fail(f"{command}: {text}")
+    return text
+
+
+def run(argv):
+    parser = argparse.ArgumentParser(prog="scripts/py soak", description=__doc__.split("\n\n")[0])
+    add = parser.add_argument
+    add("--time", type=positive, default=3600, metavar="SECONDS", help="how long (%(default)s)")
+    add("--kinds", default="qpair,qpair", metavar="A,B", help=f"the devices of both guests, of {', '.join(network.KINDS)}")
+    for name, usual in {"loss": 10, "dup": 10, "reorder": 20}.items():
+        add(f"--{name}", type=int, default=usual, metavar="N", help="of 1000 frames that each guest sends (%(default)s)")
+    add("--seed", type=positive, default=random.SystemRandom().randrange(1, 1 << 32), metavar="N", help="of the programs and of the frames")
+    add("--guest", action="append", default=[], metavar="WORD", help="a word of the command line of each scripts/guest")
+    args = parser.parse_args(argv)
+    faults = {name: getattr(args, name) for name in ("seed", "loss", "dup", "reorder")}
+    base.LOGS.mkdir(parents=True, exist_ok=True)
+    path = jobs.log_of(f"soak-{args.kinds}")
+    pcap = path.with_suffix(".pcap")
+    sides = wire.wires(args.kinds.split(","), f"soak-{args.seed}", faults, pcap=pcap)
+    base.say(f"{args.kinds} for {args.time} s with seed {args.seed}; see {path}")
+    options = ["--timeout", args.time + wire.BOOT + 2 * LIMIT, *args.guest]
+    with open(path, "w") as log, wire.connected(sides, options, lambda side: jobs.log_of(f"soak-{args.kinds}.{side}")) as guests:
+        passed, messages = run_all(guests, random.Random(args.seed), args.time, pcap, log)
+        for side, name in enumerate(network.SIDES):
+            print(f"{name}: {' '.join(told(guests, side, 'cd /sys/class/infiniband/{device}/ports/1/hw_counters; grep -v ^0 *').split())}")
+    pcap.unlink()
+    print(*(f"{count} {program}" for program, count in sorted(passed.items())), sep=", ")
+    print(f"{passed.total()} programs with {messages} messages passed")
+
+
+if __name__ == "__main__":
+    base.main(run)
