@@ -64,6 +64,21 @@ class Suite(unittest.TestCase):
                 for boot in found:
                     self.assertEqual([(test["command"], test["tests"]) for test in boot.tests], [(["program", name.partition(".")[0]], 1)])
 
+    def test_the_list_has_all_that_can_be_selected(self):
+        guests = {"plain": [], "iommu": ["--iommu"]}
+        tests = [
+            {"name": "a", "kernels": ["stock"], "guests": ["plain", "iommu"], "left": ["stock.plain"]},
+            {"name": "b", "kernels": ["stock"], "guests": ["plain"]},
+        ]
+        with unittest.mock.patch.object(test, "plans", lambda: (guests, tests)):
+            for names, everything, line in ((None, False, "plain: (a), b"), (None, True, "plain: a, b"), (["a"], False, "plain: a")):
+                self.assertEqual([one for one in test.listed("stock", names, everything) if "warnings" not in one], [line])
+        for suite, found in test.LISTED.values():
+            layer = suite.__name__.removeprefix("qp.").removesuffix("_suite")
+            shown = [line.partition(":")[0] for line in test.listed(layer, None, False)]
+            self.assertEqual([name for name in found(False) if name not in found(True)], [name[1:-1] for name in shown if name[0] == "("])
+            self.assertEqual(len(shown), len(found(False)))
+
     def test_the_default_builds_no_kernel_and_omits_nothing_without_one(self):
         def kernels_of(layer):
             return {job.kernel for job in test.found_jobs(layer, test.Chosen([], False))}

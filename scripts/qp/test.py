@@ -57,6 +57,11 @@ DEFAULT = tuple(layer for layer in LAYERS if layer not in ("kunit", "tree", "7.3
 WHOLE = {"mutants", "kunit", "tree", "figures"}
 # What runs there is in a table of their own.
 LISTED = {"verbs": (verbs_suite, verbs_suite.guests), "wire": (wire_suite, wire_suite.networks)}
+# NAME is a part of a test's name there.
+ON_PARTS = {
+    "host": "NAME is a part of a test's name (scripts/in-root cargo test --workspace --target-dir build/host -- --list)",
+    "device": "NAME is a part of the name of a function in qemu/tests/*.py",
+}
 # They need neither a kernel nor QEMU.
 ON_HOST = {"host", "mutants"}
 
@@ -324,21 +329,40 @@ def wanted(words):
     return asked
 
 
-def show_list(layers, asked, everything):
-    """Lists the layers: the guests of each, and the tests in each guest."""
-    tell("layer: guest: tests; LAYER/NAME selects tests by name, of `verbs` a guest")
-    for layer in layers:
-        chosen = Chosen(asked.get(layer), everything)
-        if layer in LISTED:
-            suite, found = LISTED[layer]
-            for name, kernel in found(not everything).items():
-                if chosen(name):
-                    tell(f"{layer}: {name}: programs on the {kernel} kernel ({suite.TABLE.relative_to(base.TOP)})")
-        elif layer in KERNEL:
-            for boot in boots(layer, chosen):
-                tell(f"{layer}: {boot.name}: {', '.join(test['name'] for test in boot.tests)}")
-        else:
-            tell(f"{layer}: runs as a whole")
+def listed(layer, names, everything):
+    """What can be selected in a layer; in parentheses what does not run by default."""
+    whole, usual = Chosen(names, True), Chosen(names, everything)
+
+    def shown(name, runs):
+        return name if runs else f"({name})"
+
+    if layer in LISTED:
+        suite, found = LISTED[layer]
+        some = found(usual.brief)
+        table = suite.TABLE.relative_to(base.TOP)
+        return [f"{shown(name, name in some)}: programs on the {kernel} kernel ({table})" for name, kernel in found(False).items() if whole(name)]
+    if layer in ON_PARTS:
+        return [ON_PARTS[layer]]
+    if layer not in KERNEL:
+        return ["runs as a whole"]
+    lines = ["warnings: the modules build without any"] if whole("warnings") else []
+    if layer == "debug" and whole("detectors"):
+        lines.append(f"{shown('detectors', not usual.brief)}: they report planted bugs")
+    some = {boot.name: boot.tests for boot in boots(layer, usual)}
+    for boot in boots(layer, whole):
+        lines.append(f"{boot.name}: {', '.join(shown(test['name'], test in some.get(boot.name, [])) for test in boot.tests)}")
+    return lines
+
+
+def show_list(asked, everything):
+    """Lists what can be selected, of all layers by default."""
+    tell("layer: guest: tests; LAYER/NAME selects tests by the beginning of their name, of `verbs` a guest, of `wire` a network;")
+    tell("GROUP/CASE is a case of a guest (scripts/guest -- qpair-selftest --list)")
+    left = [layer for layer in LAYERS if layer not in DEFAULT]
+    tell(f"by name or with --all alone run: what is in parentheses, and the layers {', '.join(left)}")
+    for layer in asked or LAYERS:
+        for line in listed(layer, asked.get(layer), everything):
+            tell(f"{layer}: {line}")
 
 
 def run_once(layers, found):
@@ -356,12 +380,12 @@ def run(argv):
     parser.add_argument("layers", nargs="*", metavar="LAYER[/NAME]", help=f"of {', '.join(LAYERS)}; by default `default`, those that need no kernel of our own: {', '.join(DEFAULT)}. NAME is the beginning of a test's name, or GROUP/CASE, of layers in guests; of `verbs`, a guest's; of `wire`, a network's; of `host` and `device`, a part of a test's name")
     parser.add_argument("--all", action="store_true", help="all layers by default, and the tests that are omitted otherwise (make test-all)")
     parser.add_argument("--repeat", type=runner.positive, default=1, metavar="N", help="run it all N times, also after a failure, and count the failures: cases of a guest in one boot, each round with its own seed")
-    parser.add_argument("--list", action="store_true", help="list the guests and the tests in each, without running them")
+    parser.add_argument("--list", action="store_true", help="list all that can be selected, without running it")
     args = parser.parse_args(argv)
     asked = wanted(args.layers)
     layers = asked or (LAYERS if args.all else DEFAULT)
     if args.list:
-        show_list(layers, asked, args.all)
+        show_list(asked, args.all)
         return 0
     in_a_boot = bool(asked) and all(layer in KERNEL and names and all("/" in name for name in names) for layer, names in asked.items())
     rounds, runs = (args.repeat, 1) if in_a_boot else (1, args.repeat)
