@@ -79,6 +79,14 @@ class Suite(unittest.TestCase):
             self.assertEqual([name for name in found(False) if name not in found(True)], [name[1:-1] for name in shown if name[0] == "("])
             self.assertEqual(len(shown), len(found(False)))
 
+    def test_a_suite_gets_how_much_slower_its_kernel_is(self):
+        for name, kernel in test.wire_suite.networks(False).items():
+            [job] = [job for job in test.found_jobs("wire", test.Chosen([name], True)) if job.name == name]
+            with unittest.mock.patch.object(test.wire_suite, "run") as run:
+                job.call(2)
+            run.assert_called_once_with(name, False, 2 * test.SLOWER[kernel])
+            self.assertEqual(job.timeout, test.wire_suite.TIMEOUT * test.SLOWER[kernel])
+
     def test_the_default_builds_no_kernel_and_omits_nothing_without_one(self):
         def kernels_of(layer):
             return {job.kernel for job in test.found_jobs(layer, test.Chosen([], False))}

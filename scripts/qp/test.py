@@ -249,16 +249,20 @@ def counted_figures(brief, _slower):
     return count
 
 
+def in_suite(suite, name, brief, kernel, machine):
+    """Runs a part of a suite of LISTED: its kernel and the machine are so much slower."""
+    return suite.run(name, brief, kernel * machine)
+
+
 def found_jobs(layer, chosen):
     """The jobs of a layer."""
     job = functools.partial(jobs.Job, layer)
     if layer in LISTED:
         suite, found = LISTED[layer]
         return [
-            job(name, functools.partial(suite.run, name, chosen.brief, timeout), timeout, kernel=kernel)
+            job(name, functools.partial(in_suite, suite, name, chosen.brief, SLOWER[kernel]), suite.TIMEOUT * SLOWER[kernel], kernel=kernel)
             for name, kernel in found(chosen.brief).items()
             if chosen(name)
-            for timeout in [suite.TIMEOUT * SLOWER[kernel]]
         ]
     if layer == "host":
         return [job("all", functools.partial(host, chosen), cargo=True)]

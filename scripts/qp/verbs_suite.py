@@ -183,24 +183,29 @@ def compare(count, results, listed, tested):
         count.fail(f"of {len(passed[OURS])} tests of rdma-core that pass on {OURS}, {len(passed[OURS] & passed[OTHER])} pass on {OTHER}")
 
 
+def kernel_of(guest):
+    """The kernel of a guest."""
+    return guest.get("kernel", "stock")
+
+
 def guests(brief):
     """The guests of the layer, in brief or all: {name: kernel}."""
     found = table()["guest"].items()
-    return {name: guest.get("kernel", "stock") for name, guest in found if not (brief and guest.get("all"))}
+    return {name: kernel_of(guest) for name, guest in found if not (brief and guest.get("all"))}
 
 
-def run(name, brief, timeout, slower):
-    """Runs a guest of the layer."""
+def run(name, brief, slower):
+    """Runs a guest of the layer, whose kernel and machine are so much slower."""
     found, everything = table(), not brief
     guest = found["guest"][name]
     skips = Skips(found, guest)
     if guest.get("recipes"):
-        return recipes.run(name, guest.get("options", []), timeout * slower)
+        return recipes.run(name, guest.get("options", []), TIMEOUT * slower)
     runs, left = programs(found, name, everything)
     tested = tests_on(guest, everything)
     command = ["sh", "-c", script(runs, tested, everything, guest)]
-    options = ["--verbs", "--kernel", guest.get("kernel", "stock"), *guest.get("options", [])]
-    status, text, _ = jobs.guest(f"verbs-{name}", options, command, timeout * slower)
+    options = ["--verbs", "--kernel", kernel_of(guest), *guest.get("options", [])]
+    status, text, _ = jobs.guest(f"verbs-{name}", options, command, TIMEOUT * slower)
     # The script ends with the status of its last program.
     count = judge(text, runs, left, skips, tested) if RESULT.search(text) else ktap.Count()
     if status in runner.WHY:

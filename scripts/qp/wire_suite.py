@@ -26,10 +26,15 @@ def faults(one):
     return {name: one[name] for name in network.FAULTS if name in one}
 
 
+def kernel_of(one):
+    """The kernel of a network."""
+    return one.get("kernel", "stock")
+
+
 def networks(brief):
     """The networks, in brief or all: {name: kernel}."""
     found = table()["network"].items()
-    return {name: one.get("kernel", "stock") for name, one in found if not (brief and one.get("all"))}
+    return {name: kernel_of(one) for name, one in found if not (brief and one.get("all"))}
 
 
 def cases(found, name, brief):
@@ -52,16 +57,15 @@ def cases(found, name, brief):
                 yield f"{one['kinds'][side]}.{'_'.join(words)}", (server, client), side, program.get("limit", LIMIT)
 
 
-def run(name, brief, timeout, slower):
-    """Runs the programs of a network in `timeout` seconds, TIMEOUT on the stock kernel."""
+def run(name, brief, slower):
+    """Runs the programs of a network, whose kernel and machine are so much slower."""
     found, count = table(), ktap.Count()
     one = found["network"][name]
     log = jobs.log_of(f"wire-{name}")
     pcap = log.with_suffix(".pcap") if one.get("judged") else None
     forge = one.get("forge")
     both = wire.wires(one["kinds"], f"{name}-{os.getpid()}", faults(one), one.get("mtu", 1500), pcap, forge is not None)
-    slower = slower * timeout // TIMEOUT
-    options = ["--timeout", TIMEOUT * slower, "--kernel", one.get("kernel", "stock"), *one.get("options", [])]
+    options = ["--timeout", TIMEOUT * slower, "--kernel", kernel_of(one), *one.get("options", [])]
     with (
         open(log, "w") as out,
         intruder.between(both, forge) as station,
