@@ -152,6 +152,14 @@ def last_line(path):
     return ""
 
 
+def show_end(what, log):
+    """Prints the last lines of a log, and returns them."""
+    tail = "\n".join(pathlib.Path(log).read_text(errors="replace").splitlines()[-TAIL_LINES:])
+    say(f"{what}; the end of {log}:")
+    print(tail, file=sys.stderr, flush=True)
+    return tail
+
+
 def family(pid):
     """A process and all its descendants; parents come first."""
     parents = {}
@@ -258,10 +266,7 @@ def step(name, command, log=None, cwd=None, env=None, quiet=False, stdout=None, 
     took = time.monotonic() - start
     TIMES.append((name, took))
     if status != 0:
-        tail = pathlib.Path(log).read_text(errors="replace").splitlines()[-TAIL_LINES:]
-        say(f"{name}: failed ({status}); the end of {log}:")
-        print("\n".join(tail), file=sys.stderr, flush=True)
-        cause, known = explain("\n".join(tail))
+        cause, known = explain(show_end(f"{name}: failed ({status})", log))
         raise Fail(f"{name} failed" + (f": {cause}" if cause else ""), known or remedy)
     if not quiet or took > QUIET_FOR:
         say(f"{name}: done in {took:.0f} s")

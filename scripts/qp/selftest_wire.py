@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests of two guests on one network, without guests."""
 
+import contextlib
 import io
+import pathlib
 import queue
 import random
 import re
+import tempfile
 import unittest
 import unittest.mock
 
@@ -72,6 +75,28 @@ class Wires(unittest.TestCase):
         with unittest.mock.patch.multiple(wire, LATER=0, REFUSED=0):
             served, ended = both.run(0, 1, ("s", "c"), 0.01)
         self.assertEqual((served[0], ended[0]), (wire.TIMED_OUT, 0))
+
+    def test_a_guest_that_ends_is_told_from_one_without_network(self):
+        for shell, why in (
+            ("exit 126", "guest b, before it was on the network: the kernel reported something"),
+            ("exit 125", "guest b, before it was on the network: the guest could not run it"),
+            ("echo up 1; read end; exit 126", "guest b, at its end: the kernel reported something"),
+        ):
+            script = f"#!/bin/sh\ncase \"$*\" in *\"--wire a\"*) echo up 1; read end; exit 0 ;; esac\necho '[ 1.0] BUG: bad' >&2\n{shell}\n"
+            said = io.StringIO()
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                unittest.mock.patch.object(base, "SCRIPTS", pathlib.Path(folder)),
+                contextlib.redirect_stderr(said),
+                self.assertRaises(base.Fail) as failed,
+            ):
+                guest = base.SCRIPTS / "guest"
+                guest.write_text(script)
+                guest.chmod(0o755)
+                with wire.connected(wire.wires(["qpair"] * 2, "x", {}), [], lambda side: base.SCRIPTS / f"log-{side}"):
+                    pass
+            self.assertEqual(str(failed.exception), why)
+            self.assertIn("log-b:\n[ 1.0] BUG: bad\n", said.getvalue())
 
     def test_programs_have_names_and_patterns_programs(self):
         found = wire_suite.table()

@@ -102,6 +102,14 @@ class Wire:
         return served, ended
 
 
+def ended(side, log, when):
+    """What is raised for a guest that has ended, with the end of its log."""
+    status = side.process.wait()
+    why = runner.WHY.get(status, f"status {status}")
+    base.show_end(f"guest {side.wire.side}: {why}", log)
+    return base.Fail(f"guest {side.wire.side}, {when}: {why}", f"see {log}")
+
+
 @contextlib.contextmanager
 def connected(wires, options, log_of):
     """Two guests on a network, as a Wire; `log_of` gives the log of a side. Their kernels may have
@@ -117,14 +125,13 @@ def connected(wires, options, log_of):
         for side in sides:
             side.up.wait()
             if side.index is None:
-                raise base.Fail(f"guest {side.wire.side} is not on the network", f"see {log_of(side.wire.side)}")
+                raise ended(side, log_of(side.wire.side), "before it was on the network")
         yield Wire(sides)
         for side in sides:
             side.process.stdin.close()
         for side in sides:
-            status = side.process.wait()
-            if status:
-                raise base.Fail(f"guest {side.wire.side}: {runner.WHY.get(status, f'status {status}')}", f"see {log_of(side.wire.side)}")
+            if side.process.wait():
+                raise ended(side, log_of(side.wire.side), "at its end")
 
 
 def wires(kinds, net, faults, mtu=1500, pcap=None, third=False):
