@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of qp/recipes.py: run by `scripts/check scripts`."""
+"""Tests of faults and of qp/recipes.py: run by `scripts/check scripts`."""
 
+import os
+import pathlib
+import subprocess
+import tempfile
 import unittest
 
 from qp import base, recipes
@@ -61,3 +65,29 @@ class Recipes(unittest.TestCase):
         self.assertEqual((count.passed, count.bad), (1, ["recipe 2 did not run"]))
         count = recipes.judge(found, ran + "# recipe 2\n# status 0\n")
         self.assertEqual((count.passed, count.bad), (1, ["recipe 2 does not print: done"]))
+
+
+class Faults(unittest.TestCase):
+    """The script that sets rules in a guest, with a monitor of its own."""
+
+    def ended(self, did):
+        """The script's status, output and warnings, when this is what the rules did."""
+        with tempfile.TemporaryDirectory() as folder:
+            monitor = pathlib.Path(folder) / "qmp"
+            monitor.write_text(f"""#!/bin/sh\necho '{{"return": "{did}"}}'\n""")
+            monitor.chmod(0o755)
+            path = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+            ran = subprocess.run(["sh", base.SCRIPTS / "qp/verbs/faults", "RULES", "sh", "-c", "exit 3"], env=path, capture_output=True, text=True)
+            return ran.returncode, ran.stdout, ran.stderr
+
+    def test_a_rule_that_did_nothing_is_named(self):
+        self.assertEqual(self.ended("fail 1 of 64; event 10 of 10"), (3, "faults: fail 1 of 64; event 10 of 10\n", ""))
+        status, _, warnings = self.ended("fail 0 of 64; event 1 of 1001; wire 0 of 0")
+        self.assertEqual(status, 3)
+        self.assertEqual(
+            warnings.splitlines(),
+            [
+                "faults: warning: rule 1, fail, never fired: of its 64 occasions it chose none",
+                "faults: warning: rule 3, wire, never fired: it had no occasion",
+            ],
+        )
