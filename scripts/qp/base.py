@@ -98,8 +98,22 @@ class Fail(Exception):
         self.remedy = remedy
 
 
+class Ended(KeyboardInterrupt):
+    """A signal that ends the program as Ctrl-C does."""
+
+
+def end_by(number, _frame):
+    raise Ended(number)
+
+
 def say(text):
     print(f"qpair: {text}", file=sys.stderr, flush=True)
+
+
+def say_failure(failure):
+    say(f"error: {failure}")
+    if failure.remedy:
+        say(f"remedy: {failure.remedy}")
 
 
 def main(entry):
@@ -109,17 +123,15 @@ def main(entry):
     and its temporary files are removed.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+        signal.signal(number, end_by)
     try:
         status = entry(sys.argv[1:])
     except Fail as failure:
-        say(f"error: {failure}")
-        if failure.remedy:
-            say(f"remedy: {failure.remedy}")
+        say_failure(failure)
         status = OWN_FAILURE
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         say("interrupted")
-        status = 128 + signal.SIGINT
+        status = 128 + (interrupt.args[0] if isinstance(interrupt, Ended) else signal.SIGINT)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 128 + signal.SIGPIPE

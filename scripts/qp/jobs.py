@@ -31,6 +31,12 @@ MOST_FAILED = 200
 # How many of the dearest jobs are listed.
 DEAREST = 12
 
+# Set when a signal ends the run: what fails then is no result.
+INTERRUPTED = threading.Event()
+# Seconds after which a failure is one. A signal may have ended a job's process already, when this
+# process takes its own.
+SETTLED = 0.5
+
 # The logs of the job that runs in a thread.
 LOGGED = threading.local()
 
@@ -119,19 +125,21 @@ class Job:
     logs: list[pathlib.Path] = dataclasses.field(default_factory=list)
 
     def run(self, slower):
-        start, before, LOGGED.paths = time.monotonic(), base.worked(), []
+        start, before, LOGGED.paths, say = time.monotonic(), base.worked(), [], None
         try:
             count = self.call(slower)
         except base.Fail as failure:
-            base.say(f"error: {failure}")
-            if failure.remedy:
-                base.say(f"remedy: {failure.remedy}")
+            say = functools.partial(base.say_failure, failure)
             count = ktap.Count(failed=1, bad=[str(failure)])
         # A fault of one job's code does not end the others.
         except Exception as fault:
-            base.say(traceback.format_exc())
+            say = functools.partial(base.say, traceback.format_exc())
             count = ktap.Count(failed=1, bad=[f"{type(fault).__name__}: {fault}"])
         self.took, self.worked = time.monotonic() - start, base.worked() - before
+        if count.failed and INTERRUPTED.wait(SETTLED):
+            return count
+        if say:
+            say()
         if count.failed:
             logs = [path for path in LOGGED.paths if path.exists()]
             self.logs += map(keep, logs)
@@ -159,7 +167,9 @@ def side_by_side(calls, jobs):
             done = [result.result() for result in results]
             base.add_work(sum(worked for _, worked in done))
             return [result for result, _ in done]
-        except BaseException:
+        except BaseException as why:
+            if isinstance(why, KeyboardInterrupt):
+                INTERRUPTED.set()
             pool.shutdown(wait=False, cancel_futures=True)
             # The threads wait for processes, and a thread may start its process only now.
             while not all(result.done() for result in results):

@@ -3,8 +3,11 @@
 
 import contextlib
 import io
+import os
 import pathlib
+import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -146,6 +149,28 @@ class Suite(unittest.TestCase):
         with self.assertRaises(base.Fail):
             jobs.side_by_side([fails, sleeps, sleeps], 2)
         self.assertLess(time.monotonic() - start, 30)
+
+    def test_what_a_signal_ends_has_not_failed(self):
+        program = """
+import os, signal, sys
+from qp import base, jobs, ktap
+
+def call(_slower):
+    with base.started(["sleep", "60"]) as process:
+        print("begun", flush=True)
+        return ktap.Count(failed=int(process.wait() != 0))
+
+base.main(lambda _: print(jobs.run([jobs.Job("stock", "a", call)])))
+"""
+        for number, whole in ((signal.SIGTERM, False), (signal.SIGTERM, True), (signal.SIGINT, False)):
+            with self.subTest(number, whole=whole):
+                words = ["env", "--default-signal=INT", sys.executable, "-c", program]
+                process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
+                self.assertEqual(process.stdout.readline(), "begun\n")
+                # timeout(1) signals the group of its command.
+                os.kill(-process.pid if whole else process.pid, number)
+                said, errors = process.communicate(timeout=30)
+                self.assertEqual((process.returncode, said, errors), (128 + number, "", "qpair: interrupted\n"))
 
     def test_a_failure_keeps_its_logs_and_the_next_one_too(self):
         with tempfile.TemporaryDirectory() as folder:
