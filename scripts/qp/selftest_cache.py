@@ -5,6 +5,7 @@ qp/selftest.py."""
 import fcntl
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -291,6 +292,21 @@ class Cache(Sandbox):
             python = {**env, "PYTHONPATH": str(base.SCRIPTS)}
             shown = subprocess.run(told, env=python, capture_output=True, text=True).stdout
             self.assertEqual(shown, f"{found}/qpair\n")
+
+    def test_help_waits_for_no_root(self):
+        tools = self.top / "bin"
+        tools.mkdir()
+        for tool in ("awk", "cut", "dirname", "env", "grep", "sh", "sha256sum"):
+            (tools / tool).symlink_to(shutil.which(tool))
+        # Another command makes the root.
+        (self.top / "xdg/qpair/root").mkdir(parents=True)
+        with open(self.top / "xdg/qpair/root/lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            env = {**os.environ, "XDG_CACHE_HOME": str(self.top / "xdg"), "QPAIR_ROOT": "", "QPAIR_IN_ROOT": ""}
+            for path, says in ((os.environ["PATH"], "usage: scripts/test"), (str(tools), "Runs the tests, layer by layer.")):
+                ran = subprocess.run([base.SCRIPTS / "test", "--help"], env=env | {"PATH": path}, capture_output=True, text=True, timeout=20)
+                self.assertEqual((ran.returncode, ran.stdout[: len(says)]), (0, says))
+                self.assertNotIn("import ", ran.stdout)
 
     def test_help_makes_no_root(self):
         env = {**os.environ, "XDG_CACHE_HOME": str(self.top / "xdg"), "QPAIR_ROOT": ""}
