@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of qp/test.py and qp/jobs.py: run by `scripts/check scripts`."""
+"""Tests of qp/test.py, qp/jobs.py and qp/demo.py: run by `scripts/check scripts`."""
 
 import contextlib
 import io
@@ -14,7 +14,24 @@ import time
 import unittest
 import unittest.mock
 
-from qp import base, jobs, ktap, test, verbs_suite
+from qp import base, demo, jobs, ktap, test, verbs_suite
+
+
+class Demo(unittest.TestCase):
+    def test_the_total_has_the_time_of_the_build_root(self):
+        said = io.StringIO()
+        with (
+            unittest.mock.patch.dict(os.environ, QPAIR_BEGAN=str(time.time() - 100)),
+            unittest.mock.patch.object(base, "TIMES", []),
+            unittest.mock.patch.multiple(demo.space, need=lambda *_, **__: None),
+            unittest.mock.patch.multiple(demo.kernels, get=lambda _: unittest.mock.Mock(image=pathlib.Path(__file__))),
+            unittest.mock.patch.multiple(demo.plugin, emulator=lambda: None),
+            unittest.mock.patch.multiple(demo.payload, module=lambda _: None, programs=lambda _: None),
+            unittest.mock.patch.multiple(demo, OPS=(), copy_in_guest=lambda _: [], show=lambda *_: None, show_program=lambda: None),
+            contextlib.redirect_stdout(said),
+        ):
+            self.assertEqual(demo.run([]), 0)
+        self.assertRegex(said.getvalue(), r"\ntimes: making the build root 100 s; in all 10[0-9] s\n$")
 
 
 class Suite(unittest.TestCase):
@@ -153,7 +170,7 @@ class Suite(unittest.TestCase):
     def test_what_a_signal_ends_has_not_failed(self):
         program = """
 import os, signal, sys
-from qp import base, jobs, ktap
+from qp import base, demo, jobs, ktap
 
 def call(_slower):
     with base.started(["sleep", "60"]) as process:
