@@ -356,6 +356,7 @@ class Space(Sandbox):
         self.assertAlmostEqual(self.taken(["stock", "test", "debug"], host=True), whole, places=1)
         self.assertAlmostEqual(self.taken(["stock", "test", "debug"], linked=False, host=True), whole - own, places=1)
         self.assertAlmostEqual(self.taken([], emulator=False, host=True), space.HOST, places=1)
+        self.assertAlmostEqual(self.taken([], emulator=False, tree=True), space.TREE, places=1)
 
     def test_what_is_there_is_not_counted(self):
         for name in ("qemu/distribution", "qemu/pristine", "qemu/own", "kernel/test"):

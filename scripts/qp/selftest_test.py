@@ -107,6 +107,12 @@ class Suite(unittest.TestCase):
             run.assert_called_once_with(name, False, 2 * test.SLOWER[kernel])
             self.assertEqual(job.timeout, test.wire_suite.TIMEOUT * test.SLOWER[kernel])
 
+    def test_the_space_of_the_layer_tree_is_counted(self):
+        for layer in ("tree", "stock"):
+            with unittest.mock.patch.object(test.space, "need", side_effect=base.Fail("full")) as need, self.assertRaises(base.Fail):
+                test.run([layer])
+            self.assertEqual(need.call_args.kwargs["tree"], layer == "tree")
+
     def test_the_default_builds_no_kernel_and_omits_nothing_without_one(self):
         def kernels_of(layer):
             return {job.kernel for job in test.found_jobs(layer, test.Chosen([], False))}

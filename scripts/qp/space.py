@@ -8,11 +8,13 @@ from qp import base, cache, kernel as kernels, plugin, qemu
 # device's model and the modules, which all commands build, and with the host's tests in addition.
 BUILD = 1.1
 HOST = 3.4
+# The layer `tree` writes beside the debug kernel's tree what it builds anew: at most all of it.
+TREE = 1.2
 
 
-def need(names, emulator=True, linked=True, host=False):
+def need(names, emulator=True, linked=True, host=False, tree=False):
     """Raises a Fail if what is to be built does not fit: kernels of these names, the distribution's
-    QEMU, that with the device linked into it, the host's tests."""
+    QEMU, that with the device linked into it, the host's tests, the driver in a kernel's tree."""
     there = cache.size(base.TOP / "build") / 1e9
     entries = [(kernels.folder_of(name), kernels.SIZE[name]) for name in names]
     if emulator:
@@ -20,6 +22,6 @@ def need(names, emulator=True, linked=True, host=False):
     if emulator and linked:
         entries += zip(qemu.folders(), (qemu.PRISTINE, qemu.COPY))
     cache.need_space(
-        (base.TOP, max(0, BUILD * emulator + HOST * host - there)),
+        (base.TOP, max(0, BUILD * emulator + HOST * host + TREE * tree - there)),
         *((base.CACHE, size) for folder, size in entries if not cache.complete(folder)),
     )

@@ -398,7 +398,7 @@ def run(argv):
         if asked.get(layer) and not any(job.layer == layer for job in found):
             raise base.Fail(f"no test of {layer} has the name {' or '.join(asked[layer])}", f"scripts/test --list {layer}")
     booted = dict.fromkeys(job.kernel for job in found if job.kernel)
-    space.need(booted, emulator=not ON_HOST.issuperset(layers), host=not ON_HOST.isdisjoint(layers))
+    space.need(booted, emulator=not ON_HOST.issuperset(layers), host=not ON_HOST.isdisjoint(layers), tree="tree" in layers)
     jobs.begin()
     # The guests' module is the one that is built without warnings, so that it is built once.
     os.environ["QPAIR_STRICT"] = "1"
