@@ -6,7 +6,8 @@
 //!
 //! - nothing panics, and the device becomes idle;
 //! - memory is accessed only where it was granted: not that of a region of another domain, or without
-//!   the right, and the rings of requests are not written;
+//!   the right of the key and of the queue pair, or by a key that is invalidated; and the rings of
+//!   requests are not written;
 //! - a frame that is not of the connection, or to a queue pair that does not receive, writes nothing,
 //!   changes no state and has no answer;
 //! - each other frame has at most one answer, a READ as many as it has packets;
@@ -14,6 +15,8 @@
 //! - afterwards the queue pair can be connected again and works.
 
 use crate::harness::*;
+use crate::keys::Key;
+use crate::keys::Keys;
 use arbitrary::Result;
 use arbitrary::Unstructured;
 use qpair_abi::command::*;
@@ -34,7 +37,7 @@ use qpair_roce::operation::Operation;
 use qpair_roce::psn::Psn;
 
 /// The machine that gets the frames, and its peer.
-const HERE: usize = 1;
+pub(crate) const HERE: usize = 1;
 const PEER: usize = 0;
 /// Where receives are in the region.
 const RECEIVES: u64 = 1 << 19;
@@ -55,12 +58,40 @@ pub fn run(bytes: &[u8]) {
     world.works();
 }
 
+/// Gives the queue pair an SRQ, and connects both anew.
+fn with_srq(f: &mut Far) -> TestSrq {
+    let (pd, cq, service) = (f.pds[HERE], f.cqs[HERE], f.connection.service);
+    f.reset(HERE);
+    let srq = f.m(HERE).srq(pd, 8);
+    let spec = QpSpec {
+        srq: Some(srq.number),
+        log_sq: 8,
+        access: match service {
+            service::UD => 0,
+            _ => access::GRANTS,
+        },
+        service,
+        ..Machine::spec(pd, &cq)
+    };
+    f.qps[HERE] = f.m(HERE).qp(&spec);
+    for place in [PEER, HERE] {
+        f.reset(place);
+        f.connect(place);
+    }
+    srq
+}
+
 struct World {
     f: Far,
-    /// Keys: the region of the queue pair, one that is read alone, and those that no frame may use.
-    keys: Vec<u32>,
+    keys: Keys,
+    /// The receives, if they are not in an RQ.
+    srq: Option<TestSrq>,
+    /// The queue pair, of UD, is a member of the group.
+    member: bool,
     /// The queue pair as it was last.
     qp: QpContext,
+    /// Receives that it has not taken.
+    posted: u32,
     halted: bool,
     unlinked: bool,
     /// A request of the queue pair may be in flight.
@@ -82,25 +113,29 @@ impl World {
             reads: from.int_in_range(0..=4)?,
             ..Connection::default()
         });
-        let pd = f.pds[HERE];
-        let m = f.m(HERE);
-        let other = m.pd();
-        let read = m.mr_at(pd, 0x1000, 4096, access::REMOTE_READ);
-        m.memory.revoke(read.addr);
-        m.memory.grant(read.addr, read.bytes, Grant::Read);
-        // Not even read, whatever frames come.
-        let local = m.mr_at(pd, 0x1000, 4096, access::LOCAL_WRITE);
-        let foreign = m.mr_at(other, 0x1000, 4096, access::ALL);
-        for denied in [&local, &foreign] {
-            m.memory.revoke(denied.addr);
+        let rights = match service {
+            service::UD => 0,
+            _ => *from.choose(&[access::GRANTS, access::GRANTS, access::REMOTE_READ, 0])?,
+        };
+        let srq = service != service::UC && from.ratio(1u8, 4u8)?;
+        let srq = srq.then(|| with_srq(&mut f));
+        let member = service == service::UD && from.arbitrary()?;
+        if member {
+            let qp = f.qps[HERE].number;
+            let joined = f
+                .m(HERE)
+                .with_context(kind::QP, verb::ATTACH, qp, 0, &GROUP);
+            joined.expect("a member");
         }
-        let own = f.mrs[HERE].key.raw();
-        let keys = [own, own, read.key.raw(), local.key.raw(), foreign.key.raw()];
+        let keys = Keys::new(&mut f, rights, from.arbitrary()?);
         f.m(HERE).memory.keep_done();
         let mut world = Self {
             f,
-            keys: [&keys[..], &[own ^ 1 << 16, 0]].concat(),
+            keys,
+            srq,
+            member,
             qp: QpContext::default(),
+            posted: 0,
             halted: false,
             unlinked: false,
             sends: false,
@@ -108,8 +143,23 @@ impl World {
             sent: Vec::new(),
             last: Vec::new(),
         };
+        world.grant(rights);
         world.look();
         Ok(world)
+    }
+
+    /// Gives the peer these rights, if the service has any.
+    fn grant(&mut self, rights: u8) {
+        if self.is_ud() {
+            return;
+        }
+        let context = QpContext {
+            access: rights,
+            ..QpContext::default()
+        };
+        let qp = self.f.qps[HERE].number;
+        let granted = self.f.m(HERE).modify(qp, qp_mask::ACCESS, &context);
+        granted.expect("MODIFY of the rights");
     }
 
     fn is_ud(&self) -> bool {
@@ -127,6 +177,11 @@ impl World {
             self.f.m(HERE).events0();
             let qp = self.f.qps[HERE].number;
             self.qp = self.f.m(HERE).query_qp(qp);
+            self.posted = match self.srq {
+                Some(srq) => self.f.m(HERE).query_srq(srq.number).left,
+                None => self.qp.rq_producer.wrapping_sub(self.qp.rq_consumer),
+            };
+            self.keys.forget(self.f.m(HERE));
         }
         self.f.m(HERE).memory.take_done();
     }
@@ -197,10 +252,13 @@ impl World {
             true => own.contains(&datagram.to) && !own.contains(&datagram.from),
             false => (datagram.from, datagram.to) == (others[nth], own[nth]),
         };
-        // It is a member of no group.
-        let is_group = frame[0] & 1 != 0;
         let is_its = headers.dest == self.f.qps[HERE].number.raw();
-        if is_group || !is_of_it || !is_between || !is_its {
+        if frame[0] & 1 != 0 {
+            let is_to_it = headers.dest == Number::GROUP.raw() && datagram.to == gid_bytes(GROUP);
+            let takes = self.member && is_of_it && is_to_it && !own.contains(&datagram.from);
+            return takes.then_some(0);
+        }
+        if !is_of_it || !is_between || !is_its {
             return None;
         }
         Some(match headers.operation {
@@ -298,17 +356,22 @@ impl World {
     }
 
     fn receive(&mut self, from: &mut Unstructured<'_>) -> Result<()> {
-        let free = self.qp.rq_producer.wrapping_sub(self.qp.rq_consumer) < 200;
-        if self.halted || !free || self.qp.state == qp_state::RESET {
+        if self.halted || self.posted >= 200 || self.qp.state == qp_state::RESET {
             return Ok(());
         }
         let bytes = from.int_in_range(0..=8192u32)?;
         let mut sge = self.f.mrs[HERE].sge(RECEIVES, bytes);
         if from.ratio(1u8, 8u8)? {
-            sge.lkey = *from.choose(&self.keys[3..])?;
+            sge.lkey = from.choose(self.keys.wrong())?.raw;
         }
         // A receive after RNR may be waited for.
-        self.f.recv(5, &[sge]);
+        match &mut self.srq {
+            Some(srq) => {
+                self.f.m(HERE).post_shared(srq, 5, &[sge]);
+                self.f.m(HERE).ring_srq(srq);
+            }
+            None => self.f.recv(5, &[sge]),
+        }
         self.settle();
         Ok(())
     }
@@ -363,10 +426,8 @@ impl World {
 
     /// Memory that a frame names.
     fn reth(&self, from: &mut Unstructured<'_>) -> Result<Reth> {
-        let mr = &self.f.mrs[HERE];
-        let key = *from.choose(&self.keys)?;
-        let begin = if key == self.keys[0] { mr.va } else { 0x1000 };
-        let end = begin + if key == self.keys[0] { mr.bytes } else { 4096 };
+        let &Key { raw, begin, bytes } = from.choose(self.keys.all())?;
+        let end = begin + bytes;
         let addr = *from.choose(&[
             begin,
             begin,
@@ -389,8 +450,8 @@ impl World {
             u32::MAX,
         ];
         Ok(Reth {
-            addr: addr.wrapping_add(from.int_in_range(0..=8)?),
-            key,
+            addr: addr.wrapping_add(*from.choose(&[0, 0, 0, 1, 8])?),
+            key: raw,
             bytes: *from.choose(&lengths)?,
         })
     }
@@ -452,7 +513,17 @@ impl World {
     fn forged(&self, from: &mut Unstructured<'_>) -> Result<Vec<u8>> {
         let operation = self.operation(from)?;
         let mtu = 1usize << self.f.connection.log_mtu;
-        let bytes = *from.choose(&[0, 8, mtu, mtu, 5, mtu - 1, mtu + 1, 4097])?;
+        let fits = match operation {
+            Operation::SendFirst | Operation::SendMiddle => mtu,
+            Operation::WriteFirst(_) | Operation::WriteMiddle => mtu,
+            Operation::WriteOnly(reth, _) => mtu.min(reth.bytes as usize),
+            Operation::SendLast(_) | Operation::SendOnly(_) | Operation::WriteLast(_) => 8,
+            Operation::AtomicWrite(_) => 8,
+            Operation::ReadReplyFirst(_) | Operation::ReadReplyMiddle => mtu,
+            _ => 0,
+        };
+        let bytes =
+            *from.choose(&[fits, fits, fits, fits, 0, 8, mtu, 5, mtu - 1, mtu + 1, 4097])?;
         let mut it = Forged::of(&self.f, 0, operation, vec![7; bytes]);
         let base = match operation.is_answer() {
             true => self.qp.acked_psn,
@@ -472,6 +543,11 @@ impl World {
             3 => it.route.to_mac = [0x33; 6],
             4 => it.headers.dest = Number::PORT_QP.raw(),
             5 => it.headers.dest = Number::GROUP.raw(),
+            11..=15 if self.member => {
+                it.route.from = gid_bytes(gid6_at(PEER));
+                (it.route.to, it.route.to_mac) = (gid_bytes(GROUP), [0x33; 6]);
+                it.headers.dest = Number::GROUP.raw();
+            }
             6 => it.headers.dest ^= 1 << 16,
             7 => it.headers.service = Service::Rc,
             8 => it.headers.service = Service::Uc,
@@ -515,6 +591,7 @@ impl World {
             self.f.m(place).f.host_mut().frames.clear();
         }
         if !self.is_ud() {
+            self.grant(access::GRANTS);
             self.f.set_bytes(PEER, 0, &[9; 8]);
             let write = self.f.remote(opcode::WRITE, 64);
             self.f.send(write, &[self.f.mrs[PEER].sge(0, 8)]);

@@ -6,6 +6,7 @@
 
 pub mod device;
 pub mod frames;
+mod keys;
 pub mod parse;
 
 // The targets use a part of it.
