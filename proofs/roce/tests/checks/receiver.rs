@@ -17,6 +17,7 @@ use qpair_roce::segment::Mtu;
 
 checks![
     acknowledgements_are_one,
+    messages_are_counted,
     a_gap_is_told_once,
     a_receiver_that_is_not_ready_tells_no_gap,
     what_comes_again_is_acknowledged_and_not_executed,
@@ -115,6 +116,24 @@ fn acknowledgements_are_one() {
     };
     packet.executed(0);
     assert!(!receiver.has_answers(), "only if it is asked for");
+}
+
+fn messages_are_counted() {
+    let mut receiver = responder();
+    let message = [
+        (Operation::SendFirst, 256),
+        (Operation::SendMiddle, 256),
+        (Operation::SendLast(With::Nothing), 1),
+    ];
+    for (psn, (operation, bytes)) in message.into_iter().enumerate() {
+        match receiver.receive(Psn::new(psn as u32), true, &operation, bytes) {
+            Step::Execute(packet) => packet.executed(0),
+            step => panic!("{step:?}"),
+        }
+        let msn = u32::from(psn == 2);
+        let expected = [(psn as u32, Syndrome::Ack, msn)];
+        assert_eq!(acknowledgements(&mut receiver), expected);
+    }
 }
 
 fn a_gap_is_told_once() {
