@@ -11,12 +11,15 @@ guest that is killed has none. The crates are built with counters too, into a ta
 beside the profiles. llvm-cov reads all of it, and a table has the lines of each folder.
 
 Without layers: host, stock, iommu, verbs, wire and debug. The counters of earlier runs are kept,
-so that a layer may run alone; --fresh removes them. --accept stores the figures of the folders in
-proofs/coverage/figures.json; without layers, a folder that falls by more than one hundredth fails.
+so that a layer may run alone; --fresh removes them. Those of another build of the module are
+removed too, and so are those of an earlier run of the crates. --accept stores the figures of the
+folders in proofs/coverage/figures.json, with the date and the layers. Once all those layers have
+been counted, a folder that falls by more than one hundredth fails.
 """
 
 import argparse
 import collections
+import datetime
 import json
 import os
 import re
@@ -73,37 +76,57 @@ def merged(files, name):
     return out
 
 
+def fresh(kernel, build):
+    """The counters of this build of a kernel's module. Others are removed."""
+    found = sorted(GUESTS.glob(f"*/{kernel}-*"))
+    stale = [path for path in found if path.name.split("-")[1] != build]
+    for path in stale:
+        path.unlink()
+    if stale:
+        base.say(f"counters of {len(stale)} guests are removed: the module of the {kernel} kernel was built anew since")
+    return [path for path in found if path not in stale]
+
+
+def counted():
+    """The layers that have counters."""
+    guests = {path.parent.name.replace(":", "/") for path in GUESTS.glob("*/*") if path.stat().st_size}
+    return sorted(guests | ({"host"} if LOG.exists() else set()))
+
+
 def of_guests():
-    """The coverage of the modules: (objects, merged profile), of each kernel."""
-    for kernel in {path.name.partition("-")[0] for path in GUESTS.glob("*-*")}:
-        module = payload.BUILD / f"coverage-{kernel}" / "qpair.ko"
+    """The coverage of the modules: (module, merged profile), of each kernel."""
+    for kernel in sorted({path.name.partition("-")[0] for path in GUESTS.glob("*/*")}):
+        module = payload.counted(kernel)
         raw = []
-        for path in sorted(GUESTS.glob(f"{kernel}-*")):
+        for path in fresh(kernel, payload.build_of(module)):
             if path.stat().st_size == 0:
                 base.say(f"{path.name}: this guest did not end by itself")
                 continue
             raw.append(OUT / f"{path.name}.profraw")
             raw[-1].write_bytes(profile(path.read_bytes(), module))
-        yield [module], merged(raw, kernel)
+        yield module, merged(raw, kernel)
         for path in raw:
             path.unlink()
 
 
 def of_host():
-    """The coverage of the crates: the tests' programs, and their merged profile."""
+    """The coverage of the crates: (program, merged profile of all), of each program of tests. Not of
+    all programs at once, because of each function llvm-cov takes the first one's, which may be one
+    that has no code of it."""
     text = LOG.read_text() if LOG.exists() else ""
     programs = {base.TOP / name for name in re.findall(r"^\s+Running .* \((\S+)\)$", text, re.MULTILINE)}
-    yield sorted(programs), merged(sorted(HOST.glob("*.profraw")), "host")
+    profile_of_all = merged(sorted(HOST.glob("*.profraw")), "host")
+    for program in sorted(programs):
+        yield program, profile_of_all
 
 
 def lines():
-    """How often each line ran: {file: {line: times}}."""
+    """How often each line ran at least: {file: {line: times}}."""
     found = collections.defaultdict(collections.Counter)
-    for objects, merged_profile in [*of_guests(), *of_host()]:
-        if not (objects and merged_profile):
+    for program, merged_profile in [*of_guests(), *of_host()]:
+        if not merged_profile:
             continue
-        more = [word for path in objects[1:] for word in ("-object", str(path))]
-        text = base.output("llvm-cov", "export", "-format=lcov", f"-instr-profile={merged_profile}", objects[0], *more)
+        text = base.output("llvm-cov", "export", "-format=lcov", f"-instr-profile={merged_profile}", program)
         file = None
         for line in text.splitlines():
             kind, _, value = line.partition(":")
@@ -111,7 +134,7 @@ def lines():
                 file = name_of(value)
             elif kind == "DA" and file:
                 number, times = value.split(",")[:2]
-                found[file][int(number)] += int(times)
+                found[file][int(number)] = max(found[file][int(number)], int(times))
     return found
 
 
@@ -119,7 +142,8 @@ def name_of(path):
     """A measured file by its name in the checkout, or None."""
     name = os.path.relpath(path, base.TOP)
     measured = any(name.startswith(f"{part}/") for part in PARTS)
-    return name if measured and "/tests/" not in name and not name.endswith("/tests.rs") else None
+    of_tests = "/tests/" in name or name.endswith(("/tests.rs", "/kunit.rs"))
+    return name if measured and not of_tests else None
 
 
 def folder_of(file):
@@ -160,20 +184,23 @@ def ranges(numbers):
 
 
 def run_layers(layers, everything):
-    """Runs them with counters; returns the status of scripts/test."""
-    for folder in (GUESTS, HOST):
+    """Runs them with counters; returns the status of the last that failed."""
+    status = 0
+    for layer in layers:
+        if layer == "host":
+            status = run_crates() or status
+            continue
+        folder = GUESTS / layer.replace("/", ":")
         folder.mkdir(parents=True, exist_ok=True)
-    status, guests = 0, [layer for layer in layers if layer != "host"]
-    if "host" in layers:
-        status = run_crates()
-    if guests:
-        words = [base.SCRIPTS / "test", *(["--all"] if everything else []), *guests]
-        status = subprocess.run(words, env={**os.environ, "QPAIR_COVERAGE": str(GUESTS)}).returncode or status
+        words = [base.SCRIPTS / "test", *(["--all"] if everything else []), layer]
+        status = subprocess.run(words, env={**os.environ, "QPAIR_COVERAGE": str(folder)}).returncode or status
     return status
 
 
 def run_crates():
     """Runs the crates' tests with counters; returns 1 if one fails."""
+    shutil.rmtree(HOST, ignore_errors=True)
+    HOST.mkdir(parents=True)
     env = {"RUSTFLAGS": "-Cinstrument-coverage", "LLVM_PROFILE_FILE": str(HOST / "%p-%m.profraw")}
     words = ["nice", "cargo", "test", "--locked", "--target-dir", OUT / "target", "--workspace", "--features", "qpair/tokio", "--no-fail-fast"]
     try:
@@ -219,12 +246,17 @@ def run(argv):
     folders = table(found)
     for folder, (total, ran) in folders.items():
         print(f"{folder:24} {total:6} lines {ran:6} ran {100 * ran / total:6.1f} %")
+    ran = counted()
     if args.accept:
-        FIGURES.write_text(json.dumps(parts(folders), indent="\t") + "\n")
-    elif FIGURES.exists() and not (shown or args.layers):
-        worse = fallen(parts(folders), json.loads(FIGURES.read_text()))
-        print("\n".join(f"less runs of {line}" for line in worse), end="\n" if worse else "")
-        status = status or bool(worse)
+        figures = {"date": str(datetime.date.today()), "layers": ran, "parts": parts(folders)}
+        FIGURES.write_text(json.dumps(figures, indent="\t") + "\n")
+    elif FIGURES.exists():
+        before = json.loads(FIGURES.read_text())
+        if missing := [layer for layer in before["layers"] if not {layer, layer.partition("/")[0]} & set(ran)]:
+            base.say(f"not compared with the figures, which are also of {', '.join(missing)}")
+        elif worse := fallen(parts(folders), before["parts"]):
+            print("\n".join(f"less runs of {line}" for line in worse))
+            status = status or 1
     return status
 
 

@@ -6,7 +6,6 @@ import pathlib
 import re
 import shlex
 import socket
-import time
 
 from qp import base, payload, qemu, verbs
 
@@ -142,7 +141,7 @@ def build(args, emulator, kernel, initramfs):
         machine.channel(port)
         machine.add("-device", f"virtserialport,bus=ports.0,chardev={port},name=qpair.{port}")
     if payload.coverage():
-        machine.add("-chardev", f"file,id=coverage,path={payload.coverage() / f'{kernel.name}-{os.getpid()}-{time.time_ns()}'}")
+        machine.add("-chardev", f"file,id=coverage,path={payload.counters(kernel.name)}")
         machine.add("-device", "virtserialport,bus=ports.0,chardev=coverage,name=qpair.coverage")
     # The guest's own connection to the monitor: a socket pair whose both ends QEMU has.
     for name, end in zip(("qmp", "qmpmonitor"), socket.socketpair()):

@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 import sys
+import time
 
 from qp import base, crates, kernel as kernels
 
@@ -35,6 +36,21 @@ def coverage():
     """Where the counters of guests go, if the modules have any (scripts/coverage)."""
     folder = os.environ.get("QPAIR_COVERAGE")
     return pathlib.Path(folder) if folder else None
+
+
+def counted(kernel):
+    """The module with counters of a kernel."""
+    return BUILD / f"coverage-{kernel}" / "qpair.ko"
+
+
+def build_of(module):
+    """The name of a build of a module, to know its counters from those of another; "none" without a module."""
+    return base.digest(module) if module.exists() else "none"
+
+
+def counters(kernel):
+    """A new file for the counters of a guest."""
+    return coverage() / f"{kernel}-{build_of(counted(kernel))}-{os.getpid()}-{time.time_ns()}"
 
 
 def module(kernel, strict="QPAIR_STRICT" in os.environ, clippy=False):

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-2.0
 """Tests of scripts/coverage."""
 
+import json
+import os
 import pathlib
 import struct
 import tempfile
 import unittest
 import unittest.mock
 
-from qp import base, coverage
+from qp import base, coverage, payload
 
 
 class Lines(unittest.TestCase):
@@ -17,7 +19,7 @@ class Lines(unittest.TestCase):
 
     def test_tests_and_foreign_files_have_no_name(self):
         self.assertEqual(coverage.name_of(str(base.TOP / "rust/hw/cq.rs")), "rust/hw/cq.rs")
-        for path in ("rust/hw/tests/cq.rs", "qemu/model/src/tests.rs", "proofs/model/src/lib.rs", "../x.rs"):
+        for path in ("rust/hw/tests/cq.rs", "qemu/model/src/tests.rs", "rust/kunit.rs", "proofs/model/src/lib.rs", "../x.rs"):
             self.assertIsNone(coverage.name_of(str(base.TOP / path)), path)
 
     def test_a_folder_is_one_of_the_module_or_a_crate(self):
@@ -64,3 +66,60 @@ class Profile(unittest.TestCase):
     def test_incomplete_counters_are_refused(self):
         with self.assertRaises(base.Fail):
             coverage.profile(struct.pack("<4Q", 0x1000, 64, 0x1800, 8) + bytes(64), "m.ko")
+
+
+class Kept(unittest.TestCase):
+    """Counters of earlier runs."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        top = pathlib.Path(folder.name)
+        self.guests, self.figures = top / "guests", top / "figures.json"
+        (top / "coverage-stock").mkdir()
+        self.module = top / "coverage-stock/qpair.ko"
+        self.module.write_bytes(b"one build")
+        self.said = []
+        found = {"rust/hw/cq.rs": {1: 1, 2: 0}}
+        for patch in (
+            unittest.mock.patch.multiple(coverage, GUESTS=self.guests, LOG=top / "log", FIGURES=self.figures, lines=lambda: found),
+            unittest.mock.patch.multiple(payload, BUILD=top),
+            unittest.mock.patch.object(base, "say", self.said.append),
+            unittest.mock.patch("builtins.print"),
+        ):
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def guest(self, layer):
+        """The counters of a guest of a layer."""
+        folder = self.guests / layer
+        folder.mkdir(parents=True, exist_ok=True)
+        with unittest.mock.patch.dict(os.environ, {"QPAIR_COVERAGE": str(folder)}):
+            path = payload.counters("stock")
+        path.write_bytes(b"counters")
+        return path
+
+    def test_counters_of_another_build_are_removed(self):
+        path = self.guest("verbs:roce")
+        self.assertEqual(coverage.fresh("stock", payload.build_of(self.module)), [path])
+        self.assertEqual(self.said, [])
+        self.module.write_bytes(b"another")
+        later = self.guest("stock")
+        self.assertEqual(coverage.fresh("stock", payload.build_of(self.module)), [later])
+        self.assertEqual(len(self.said), 1)
+        self.assertFalse(path.exists())
+
+    def test_figures_have_what_was_counted(self):
+        self.guest("verbs:roce")
+        self.assertEqual(coverage.run(["--accept"]), 0)
+        figures = json.loads(self.figures.read_text())
+        self.assertEqual(figures["layers"], ["verbs/roce"])
+        self.assertEqual(figures["parts"], {"rust/hw": 0.5, "all": 0.5})
+
+    def test_figures_are_compared_once_their_layers_are_counted(self):
+        self.figures.write_text(json.dumps({"layers": ["stock/data", "verbs"], "parts": {"rust/hw": 0.9}}))
+        self.guest("stock")
+        self.assertEqual(coverage.run(["--lines"]), 0)
+        self.assertEqual(self.said, ["not compared with the figures, which are also of verbs"])
+        self.guest("verbs")
+        self.assertEqual(coverage.run(["--lines"]), 1)
