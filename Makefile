@@ -17,7 +17,7 @@ LAYER ?=
 MODULE_OUT := $(CURDIR)/build/module
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all check coverage bench modules modules_install in-tree series docs clean distclean
+.PHONY: help run test test-all check coverage bench modules modules_install packages in-tree series docs clean distclean
 
 help: ## show these lines
 	@echo 'qpair: queue pairs in Rust, from the device to the process'
@@ -61,6 +61,9 @@ modules_install: ## install them in /lib/modules [KDIR=...] [INSTALL_MOD_PATH=..
 	@release=$$(cat "$(or $(KDIR),$$(scripts/kernel stock --tree))/include/config/kernel.release") && \
 		install -D -m 644 -t "$(INSTALL_MOD_PATH)/lib/modules/$$release/updates" $(MODULE_OUT)/*.ko && \
 		{ ! command -v depmod >/dev/null || depmod $(if $(INSTALL_MOD_PATH),-b "$(INSTALL_MOD_PATH)") "$$release"; }
+
+packages: ## make Debian packages of driver, provider, tools and device, in build/packages
+	@scripts/py debs
 
 in-tree: ## put the driver into the source of a kernel [TREE=/path/to/linux-7.3]
 	@scripts/py intree -- "$(TREE)"

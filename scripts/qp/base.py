@@ -23,7 +23,7 @@ CACHE = pathlib.Path(
     os.environ.get("QPAIR_CACHE") or pathlib.Path(XDG if XDG.startswith("/") else pathlib.Path.home() / ".cache") / "qpair"
 )
 SCRIPTS = TOP / "scripts"
-LOGS = TOP / "build/log"
+LOGS = pathlib.Path(os.environ.get("QPAIR_LOGS") or TOP / "build/log")
 JOBS = str(len(os.sched_getaffinity(0)))
 
 # The remedy for a full disk.

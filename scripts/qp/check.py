@@ -95,7 +95,7 @@ def shellcheck():
     """Does shellcheck accept the shell scripts?"""
     scripts = [
         path
-        for path in files("scripts", ".ci", "tools", "qemu")
+        for path in files("scripts", ".ci", "tools", "qemu", "packaging")
         if path.suffix == ".sh" or path.read_bytes()[:9] == b"#!/bin/sh"
     ]
     base.step(

@@ -30,8 +30,9 @@ LOCK = ".cargo-lock"
 
 
 def kept(name):
-    """The cache entries of a target directory begin so."""
-    return base.CACHE / "crates" / base.digest(RECIPE, name, base.toolchain(), (base.TOP / "Cargo.lock").read_text())
+    """The cache entries of a target directory begin so. What rustc makes has the path of the crates."""
+    home = filter(None, [os.environ.get("CARGO_HOME")])
+    return base.CACHE / "crates" / base.digest(RECIPE, name, base.toolchain(), (base.TOP / "Cargo.lock").read_text(), *home)
 
 
 def entries(name):

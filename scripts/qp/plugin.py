@@ -145,6 +145,12 @@ def prepared():
     return cache.entry(folder(), build_entry)
 
 
+def version():
+    """The version of the emulator that the plugin is for: major and minor."""
+    text = (prepared() / "build/config-host.h").read_text()
+    return re.search(r'^#define QEMU_VERSION "(\d+\.\d+)', text, re.MULTILINE)[1]
+
+
 def compiler(entry):
     """The words with which gcc compiles a file of the device."""
     return ["gcc", *(entry / "options").read_text().splitlines(), f"-I{BUILD}", f"-I{HERE}"]
@@ -179,11 +185,16 @@ def tests():
     return [HERE / "tests/plugin.py", WRAPPER, entry / BINARY, BUILD]
 
 
-def write_wrapper(entry):
+def wrapper(plugin, emulator):
+    """The text of the program that runs an emulator with the plugin."""
     text = (HERE / "qpair-qemu.in").read_text()
-    for name, path in (("PLUGIN", PLUGIN), ("EMULATOR", entry / BINARY)):
+    for name, path in (("PLUGIN", plugin), ("EMULATOR", emulator)):
         text = text.replace(f"@{name}@", shlex.quote(str(path)))
-    WRAPPER.write_text(text)
+    return text
+
+
+def write_wrapper(entry):
+    WRAPPER.write_text(wrapper(PLUGIN, entry / BINARY))
     WRAPPER.chmod(0o755)
 
 

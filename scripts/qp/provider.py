@@ -167,6 +167,12 @@ def to_link():
     return ["-I", folder / "include", "-Wl,--allow-shlib-undefined", shared_library(folder)]
 
 
+def version(folder):
+    """The upstream version of the rdma-core whose headers these are."""
+    text = (folder / "source/CMakeLists.txt").read_text()
+    return re.search(r'set\(PACKAGE_VERSION "([\d.]+)"\)', text)[1]
+
+
 def shared_library(folder):
     return next((folder / "library").glob("**/libibverbs.so.1"))
 
