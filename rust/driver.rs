@@ -274,7 +274,8 @@ impl pci::Driver for PciDriver {
         Data::new(pdev)
     }
 
-    fn unbind<'bound>(_pdev: &'bound pci::Device<Core<'_>>, data: Pin<&Self::Data<'bound>>) {
+    fn unbind<'bound>(pdev: &'bound pci::Device<Core<'_>>, data: Pin<&Self::Data<'bound>>) {
+        data.verbs.0.unregister(pdev);
         data.running.shut_down();
     }
 }

@@ -65,6 +65,11 @@ impl Clients {
         }
     }
 
+    /// How many there are. May sleep, but not for long.
+    pub(crate) fn count(&self) -> usize {
+        self.list.lock().iter().flatten().count()
+    }
+
     /// Adds a client at the first free index; returns it. May sleep, but not for long.
     ///
     /// # Errors

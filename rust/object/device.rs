@@ -49,7 +49,10 @@ use crate::{
         },
         device::Device, //
     },
-    policy::lifecycle::Failure, //
+    policy::lifecycle::{
+        Failure,
+        Health, //
+    }, //
 };
 use kernel::{
     device::Bound,
@@ -139,6 +142,9 @@ impl rdma::Driver for Verbs {
     }
 }
 
+/// So often an unregistration is waited for, if clients have left since: a minute.
+const PERIODS: u32 = 12;
+
 /// The RDMA device of a function, registered while that is up.
 #[pin_data]
 pub(crate) struct RdmaDevice {
@@ -193,6 +199,8 @@ impl RdmaDevice {
         let is_lost = || self.device.enter(epoch).is_err();
         let new = Registration::new(pdev.as_ref(), config, registered, is_lost)?;
         let port = new.port_events();
+        // If what follows fails, the shutdown unregisters it.
+        *registration = Some(new);
         self.device.watch_link(port.clone())?;
         // The link may have changed between the core's query and the handler.
         let pass = self.device.enter(epoch)?;
@@ -200,8 +208,34 @@ impl RdmaDevice {
             true => PortEvent::Active,
             false => PortEvent::Down,
         });
-        *registration = Some(new);
         Ok(())
+    }
+
+    /// Unregisters it while the function works, before unbind shuts that down: kernel ULPs end their
+    /// connections, for which they exchange messages. Does nothing if the function is not up. The
+    /// shutdown waits again for an unregistration that lasts: it ends most of what holds it up. Under
+    /// the device lock. Sleeps, as long as clients leave, but a minute at most.
+    pub(crate) fn unregister(&self, pdev: &pci::Device<Bound>) {
+        // One that is not up is not accessed.
+        let is_up = || self.device.health() == Health::Up;
+        if !(is_up() && self.device.look(pdev.as_ref()).is_ok() && is_up()) {
+            return;
+        }
+        let mut registration = self.registration.lock();
+        let Some(registered) = &mut *registration else {
+            return;
+        };
+        let ended = registered.end();
+        // The watchdog may notify it meanwhile.
+        drop(registration);
+        let mut left = usize::MAX;
+        for _ in 0..PERIODS {
+            let now = self.device.clients.count();
+            if now >= left || ended.wait() {
+                return;
+            }
+            left = now;
+        }
     }
 
     /// As [`Self::register`], after a reset, resume or recovery. A failure makes the device fatal,
@@ -220,7 +254,9 @@ impl RdmaDevice {
 impl Client for RdmaDevice {
     fn lost(&self, _why: Lost) {
         let registration = self.registration.lock().take();
-        drop(registration);
+        if let Some(mut registration) = registration {
+            let _in_time = registration.end().wait();
+        }
     }
 
     fn unmap(&self) {}

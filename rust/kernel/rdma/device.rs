@@ -55,8 +55,8 @@ use kernel::{
     }, //
 };
 
-/// How long a drop waits for the calls of processes: a page fault of a process may last for ever.
-/// Also how long a registration waits before it looks whether the device is lost.
+/// How long an unregistration is waited for: a page fault of a process may last for ever. Also how
+/// long a registration waits before it looks whether the device is lost.
 const PATIENCE: Msecs = 5000;
 
 /// So often a task waits for a registration for [`PATIENCE`]. The core may hold it up for another
@@ -234,7 +234,8 @@ impl<T: Driver> DeviceWork<T> {
         unsafe { bindings::ib_unregister_device(this.dev.raw.as_ptr()) };
         let done = this.done.clone();
         drop(this);
-        done.complete();
+        // The task with the device lock may wait twice.
+        done.complete_all();
     }
 
     /// Takes doorbell pages away at once. No event is reported any more. Sleeps.
@@ -319,16 +320,31 @@ impl<T: Driver> Attempt<T> {
     }
 }
 
-/// A registered device; owned by the device core. The drop unregisters it.
+/// A registered device; owned by the device core. The drop lets the worker unregister it.
 struct Owned<T: Driver>(Option<Pin<KBox<DeviceWork<T>>>>);
 
 // SAFETY: Nothing is accessed through a reference.
 unsafe impl<T: Driver> Sync for Owned<T> {}
 
-/// A registered RDMA device. If forgotten, it is unregistered when its parent unbinds.
+/// A device that is being unregistered.
+#[derive(Clone)]
+pub struct Unregistration(Arc<Completion>);
+
+impl Unregistration {
+    /// Waits until all its objects are destroyed, but not long for a process: a call that lasts keeps
+    /// the objects of all. Returns whether they are. Sleeps.
+    #[must_use]
+    pub fn wait(&self) -> bool {
+        self.0.wait_timeout(PATIENCE)
+    }
+}
+
+/// A registered RDMA device. The drop begins to unregister it, and waits for nothing; if it is
+/// forgotten, the unbinding of its parent does.
 pub struct Registration<T: Driver> {
     events: Events<PortEvent>,
-    _owned: Devres<Owned<T>>,
+    ended: Unregistration,
+    owned: Option<Devres<Owned<T>>>,
 }
 
 impl<T: Driver> Registration<T> {
@@ -400,6 +416,7 @@ impl<T: Driver> Registration<T> {
             dev.follower = Some(unsafe { Follower::new(allocated, mac) }?);
         }
         let (port_events, shared) = (events.clone(), attempt.clone());
+        let ended = Unregistration(done.clone());
         let registered = KBox::pin_init(
             pin_init!(DeviceWork {
                 work <- new_work!("DeviceWork::work"),
@@ -415,11 +432,21 @@ impl<T: Driver> Registration<T> {
         DeviceWork::queue(registered);
         let owned = attempt.wait(is_lost)?;
         // If this fails, it drops what is registered by now.
-        let owned = Devres::new::<Error>(parent, Ok(owned))?;
+        let owned = Devres::new::<Error>(parent, Ok(owned)).inspect_err(|_| {
+            let _in_time = ended.wait();
+        })?;
         Ok(Self {
             events,
-            _owned: owned,
+            ended,
+            owned: Some(owned),
         })
+    }
+
+    /// Takes doorbell pages away, and begins to destroy all objects of all processes and ULPs, if it
+    /// has not yet. Sleeps.
+    pub fn end(&mut self) -> Unregistration {
+        self.owned = None;
+        self.ended.clone()
     }
 
     /// The events of its port.
@@ -429,16 +456,11 @@ impl<T: Driver> Registration<T> {
 }
 
 impl<T: Driver> Drop for Owned<T> {
-    /// Takes doorbell pages away at once. Destroys all objects of all processes, and waits for
-    /// that, but not long for a process: a call that lasts keeps the objects of all. Sleeps.
     fn drop(&mut self) {
-        let Some(registered) = self.0.take() else {
-            return;
-        };
-        registered.cut();
-        let done = registered.done.clone();
-        DeviceWork::queue(registered);
-        let _in_time = done.wait_timeout(PATIENCE);
+        if let Some(registered) = self.0.take() {
+            registered.cut();
+            DeviceWork::queue(registered);
+        }
     }
 }
 
@@ -535,5 +557,19 @@ impl<T: Driver> Ops<T> {
         // CAST: As above.
         let count = values.len() as c_int;
         from_result(|| T::counters(&part.data, values).map(|()| count))
+    }
+}
+
+#[kernel::macros::kunit_tests(rdma_device)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unregistration_is_waited_for_more_than_once() -> Result {
+        let ended = Unregistration(Arc::pin_init(Completion::new(), GFP_KERNEL)?);
+        ended.0.complete_all();
+        assert!(ended.wait());
+        assert!(ended.clone().wait());
+        Ok(())
     }
 }

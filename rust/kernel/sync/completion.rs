@@ -36,6 +36,12 @@ impl Completion {
         })
     }
 
+    /// Completes for all waiters, now and later. Process context.
+    pub fn complete_all(&self) {
+        // SAFETY: Initialised.
+        unsafe { bindings::complete_all(self.inner.get()) };
+    }
+
     /// Waits for one completion. Ignores signals. Sleeps.
     pub fn wait_for_completion(&self) {
         // SAFETY: Initialised.
