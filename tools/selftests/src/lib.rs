@@ -35,7 +35,7 @@ mod event;
 pub mod faults;
 mod host;
 pub mod ktap;
-mod life;
+pub mod life;
 mod pair;
 mod raw;
 pub mod runner;

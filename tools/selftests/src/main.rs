@@ -9,6 +9,7 @@ use lexopt::Arg;
 use lexopt::ValueExt;
 use qpair_selftests::children;
 use qpair_selftests::faults;
+use qpair_selftests::life;
 use qpair_selftests::runner;
 use qpair_selftests::select;
 use qpair_selftests::wait;
@@ -21,6 +22,7 @@ usage: qpair-selftest [OPTION]... GROUP[/CASE]... [!GROUP/CASE]...
   --list           show the cases and end
   --seed N         start all random numbers here (default: the time)
   --repeat N       run the cases N times, the next time with the next seed
+  --rounds N       of each way to end, in the cases of `endings` (default: by case)
   --brief          on the debug kernel: few rounds of races, few of many points of `faults`
   --every-point    fail every point of `faults`, where otherwise a part of many is failed
   --patience S     seconds that anything may take (default: 20, on the debug kernel 120)";
@@ -49,6 +51,7 @@ fn run() -> Result<u8> {
             Arg::Long("list") => list = true,
             Arg::Long("seed") => seed = args.value()?.parse()?,
             Arg::Long("repeat") => rounds = args.value()?.parse()?,
+            Arg::Long("rounds") => life::set_rounds(args.value()?.parse()?),
             Arg::Long("brief") => world::set_brief(),
             Arg::Long("every-point") => faults::fail_every_point(),
             Arg::Long("patience") => patience = args.value()?.parse()?,

@@ -218,6 +218,8 @@ pub(crate) struct MemoryTrend {
 impl MemoryTrend {
     /// Repetitions before the first sample, which fill caches.
     pub(crate) const WARM_UP: u32 = 20;
+    /// Repetitions that are enough for a check.
+    pub(crate) const LEAST: u32 = Self::WARM_UP + 8 * 5;
 
     /// To be called after each repetition; samples every fifth.
     pub(crate) fn after(&mut self, round: u32) -> Result<()> {

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! SIGKILL at any moment.
 
-use std::time::Duration;
-
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
 use qpair_abi::status::Status;
 use qpair_uverbs::abi::qp_state;
 
-use super::load::Work;
 use crate::children::Child;
 use crate::children::Link;
 use crate::ktap::say;
@@ -18,40 +15,6 @@ use crate::pair::Bystander;
 use crate::pair::Peer;
 use crate::raw::Context;
 use crate::raw::Wqe;
-use crate::world;
-use crate::world::Baseline;
-use crate::world::MemoryTrend;
-
-/// A process under load is killed repeatedly, and all its resources are freed. A round takes 0.1 s,
-/// or 0.8 s under the detectors.
-pub(super) fn at_random_moments(setup: &Setup) -> Result<()> {
-    let mut others = Bystander::new(0, setup.rng())?;
-    let mut rng = setup.rng();
-    let before = Baseline::take()?;
-    let mut trend = MemoryTrend::default();
-    for round in 0..world::rounds(200, 60) {
-        let works: Vec<Work> = (0..rng.usize(1..=2))
-            .map(|_| Work::ALL[rng.usize(0..5)])
-            .collect();
-        let place = || format!("round {round}, {works:?}");
-        let mut children = Vec::new();
-        for work in &works {
-            children.push(work.start(0, rng.u64(..)).with_context(place)?);
-        }
-        // A random delay, not a wait: it interrupts the processes at any point of their work.
-        std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
-        for child in &mut children {
-            child.kill().with_context(place)?;
-        }
-        before.settled().with_context(place)?;
-        trend.after(round).with_context(place)?;
-        if round % 20 == 0 {
-            others.unharmed().with_context(place)?;
-        }
-    }
-    others.unharmed()?;
-    trend.check()
-}
 
 /// A peer in another process, until it is killed.
 fn other_side(link: &Link) -> Result<()> {

@@ -2,7 +2,6 @@
 //! QEMU makes the device misbehave: late interrupts, failing commands, garbage in its entries,
 //! stops, disappearance.
 
-use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::ensure;
@@ -18,11 +17,9 @@ use qpair_uverbs::abi::qp_state;
 use qpair_uverbs::abi::PORT_ACTIVE;
 use serde_json::json;
 
-use super::load::ended_with_its_context;
 use super::load::is_dead;
 use super::load::is_refused;
 use super::load::told_of_the_end;
-use super::load::Work;
 use crate::devices;
 use crate::host::Host;
 use crate::ktap::Setup;
@@ -42,7 +39,6 @@ use crate::raw::Wqe;
 use crate::wait;
 use crate::world;
 use crate::world::Baseline;
-use crate::world::MemoryTrend;
 
 /// QEMU and the driver report the same counters.
 pub(super) fn counters(setup: &Setup) -> Result<()> {
@@ -427,34 +423,6 @@ pub(super) fn device_fatal(setup: &Setup) -> Result<()> {
     works(0, &mut setup.rng())
 }
 
-/// A round is mostly the wait for the device's recovery, 1 s, or 2 s under the detectors: so most
-/// rounds run under the detectors.
-pub(super) fn device_fatal_under_load(setup: &Setup) -> Result<()> {
-    let mut host = Host::call()?;
-    let mut rng = setup.rng();
-    let before = Baseline::take()?;
-    for round in 0..world::rounds(8, 30) {
-        let works_on: Vec<Work> = (0..2).map(|_| Work::ALL[rng.usize(0..5)]).collect();
-        let place = || format!("round {round}, {works_on:?}");
-        let mut children = Vec::new();
-        for work in &works_on {
-            children.push(work.start(0, rng.u64(..)).with_context(place)?);
-        }
-        std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
-        host.set(0, "fatal", true)?;
-        for child in &mut children {
-            ended_with_its_context(child).with_context(place)?;
-        }
-        wait::until("a device that works", || {
-            Ok(works(0, &mut setup.rng()).is_ok())
-        })
-        .with_context(place)?;
-        before.settled().with_context(place)?;
-        devices::forget_failures()?;
-    }
-    Ok(())
-}
-
 /// All reads are ones: the driver detects this, returns ENODEV, and does not hang.
 pub(super) fn gone_silent(setup: &Setup) -> Result<()> {
     let mut host = Host::call()?;
@@ -493,7 +461,7 @@ const KEPT: [&str; 8] = [
 
 /// Unplugs the function and plugs it in again, with its thread and its limits; returns the number of
 /// its new file.
-fn replug(host: &mut Host, address: &str) -> Result<usize> {
+pub(super) fn replug(host: &mut Host, address: &str) -> Result<usize> {
     host.forget_events();
     let path = "/machine/peripheral/qpair0";
     let mut get = |name: &str| host.qmp("qom-get", json!({ "path": path, "property": name }));
@@ -525,34 +493,4 @@ pub(super) fn hot_unplug(setup: &Setup) -> Result<()> {
     is_dead(&peer.ctx)?;
     works(device, &mut setup.rng())?;
     is_dead(&peer.ctx)
-}
-
-/// A round takes 0.2 s, and many times that under the detectors.
-pub(super) fn hot_unplug_under_load(setup: &Setup) -> Result<()> {
-    let mut host = Host::call()?;
-    let address = world::function(0)?;
-    let mut rng = setup.rng();
-    let before = Baseline::take()?;
-    let mut device = devices::appeared(&address)?;
-    let mut trend = MemoryTrend::default();
-    for round in 0..world::rounds(100, 40) {
-        let works_on: Vec<Work> = (0..2).map(|_| Work::ALL[rng.usize(0..5)]).collect();
-        let place = || format!("round {round}, {works_on:?}");
-        let mut children = Vec::new();
-        for work in &works_on {
-            children.push(work.start(device, rng.u64(..)).with_context(place)?);
-        }
-        std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
-        device = replug(&mut host, &address).with_context(place)?;
-        for child in &mut children {
-            ended_with_its_context(child).with_context(place)?;
-        }
-        before.settled().with_context(place)?;
-        trend.after(round).with_context(place)?;
-        if round % 10 == 0 {
-            works(device, &mut rng).with_context(place)?;
-        }
-    }
-    trend.check()?;
-    works(device, &mut rng)
 }

@@ -3,6 +3,7 @@
 //! removed.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
@@ -21,7 +22,6 @@ use qpair_uverbs::abi::*;
 use crate::children::Child;
 use crate::children::End;
 use crate::children::Link;
-use crate::ktap::Setup;
 use crate::pair::works;
 use crate::pair::Pair;
 use crate::pair::Peer;
@@ -56,6 +56,10 @@ impl Work {
         Self::Regions,
         Self::States,
     ];
+
+    pub(super) fn any(rng: &mut fastrand::Rng) -> Self {
+        Self::ALL[rng.usize(0..Self::ALL.len())]
+    }
 
     /// Starts a process that does this until its context is dead, and then succeeds. Returns when it
     /// is running.
@@ -201,45 +205,52 @@ fn sleep(pair: &Pair) -> Result<()> {
     pair.a.cq.events().map(drop)
 }
 
-/// Processes that keep device 0 busy until a reset, which ends their contexts.
-pub(super) struct Load {
-    children: Vec<Child>,
-    loopback: Child,
-}
+/// Processes that keep a device busy until a reset, which ends their contexts.
+pub(super) struct Load(Vec<Child>);
 
 impl Load {
-    /// Starts a process for each of `works`, and the kernel's own client. Returns at a random point
-    /// of their work.
-    pub(super) fn start(rng: &mut fastrand::Rng, works: &[Work]) -> Result<Self> {
-        let start = |work: &Work| work.start(0, rng.u64(..));
-        let children = works.iter().map(start).collect::<Result<_>>()?;
-        let loopback = loopback_until_the_end()?;
-        loopback.link().hear()?;
+    /// Starts a process for each of `works`, and, if asked to, the kernel's own client. Returns at a
+    /// random point of their work.
+    pub(super) fn start(
+        rng: &mut fastrand::Rng,
+        device: usize,
+        works: &[Work],
+        with_kernel: bool,
+    ) -> Result<Self> {
+        let start = |work: &Work| work.start(device, rng.u64(..));
+        let mut children: Vec<Child> = works.iter().map(start).collect::<Result<_>>()?;
+        if with_kernel {
+            let loopback = loopback_until_the_end(device)?;
+            loopback.link().hear()?;
+            children.push(loopback);
+        }
         // A random delay, not a wait.
         std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
-        Ok(Self { children, loopback })
+        Ok(Self(children))
     }
 
     /// Waits until all have ended with their contexts, as required.
     pub(super) fn ended(mut self) -> Result<()> {
-        for child in &mut self.children {
-            ended_with_its_context(child)?;
-        }
-        self.loopback.done()
+        self.0.iter_mut().try_for_each(ended_with_its_context)
+    }
+
+    /// Kills all, which must be at work.
+    pub(super) fn killed(mut self) -> Result<()> {
+        self.0.iter_mut().try_for_each(Child::kill)
     }
 }
 
 /// A process that runs the kernel's own client until it is interrupted.
-fn loopback_until_the_end() -> Result<Child> {
-    let path = world::debugfs(0)?.join("loopback");
+fn loopback_until_the_end(device: usize) -> Result<Child> {
+    let path = world::debugfs(device)?.join("loopback");
     Child::start(|link| {
         let file = std::fs::File::options().write(true).open(path)?;
         link.tell(1)?;
         loop {
-            // By the removal of the device, or by the freezer, which interrupts the wait.
+            // By a reset or the removal of the device, or by the freezer, which interrupts the wait.
             match nix::unistd::write(&file, b"qps=4 count=1000000 verify=1") {
                 Ok(_) => (),
-                Err(Errno::EIO | Errno::EINTR) => return Ok(()),
+                Err(Errno::EIO | Errno::ENODEV | Errno::EINTR) => return Ok(()),
                 Err(errno) => bail!("a run was interrupted with {errno}"),
             }
         }
@@ -287,16 +298,22 @@ pub(super) fn ended_by_a_reset(ctx: &Context) -> Result<()> {
 }
 
 /// New files, and the kernel's own client, work, in one of these epochs.
-pub(super) fn works_anew(setup: &Setup, epochs: std::ops::RangeInclusive<u32>) -> Result<()> {
-    let ctx = wait::for_some("a device that can be opened", || Ok(Context::open(0).ok()))?;
+pub(super) fn works_anew(
+    device: usize,
+    rng: &mut fastrand::Rng,
+    epochs: RangeInclusive<u32>,
+) -> Result<()> {
+    let ctx = wait::for_some("a device that can be opened", || {
+        Ok(Context::open(device).ok())
+    })?;
     let epoch = ctx.info.limits.epoch;
     ensure!(epochs.contains(&epoch), "epoch {epoch}, not of {epochs:?}");
-    Pair::new(&ctx)?.exchange(&mut setup.rng())?;
-    let loopback = world::debugfs(0)?.join("loopback");
+    Pair::new(&ctx)?.exchange(rng)?;
+    let loopback = world::debugfs(device)?.join("loopback");
     world::put(&loopback, "qps=4 count=50 verify=1")?;
     let report = world::text(&loopback)?;
     ensure!(report.starts_with("result=ok"), "loopback: {report}");
-    works(0, &mut setup.rng())
+    works(device, rng)
 }
 
 /// Waits for a process of the load, which ends by an error of its calls.

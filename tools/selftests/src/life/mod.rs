@@ -2,6 +2,7 @@
 //! Killed processes, fork and descriptor passing; devices that are removed, reset or suspended
 //! while they are in use.
 
+mod endings;
 mod fault;
 mod inherit;
 mod kill;
@@ -14,6 +15,7 @@ pub(crate) mod sleep;
 mod unbind;
 mod worlds;
 
+pub use self::endings::set_rounds;
 use crate::ktap::cases;
 use crate::ktap::Group;
 
@@ -27,7 +29,7 @@ pub(crate) const PROCESSES: Group = Group {
         inherit::passed_in_a_circle,
         inherit::exit_without_a_word * 2,
         kill::peer * 8,
-        kill::at_random_moments * 32,
+        endings::ended_by_sigkill * 32,
     ],
 };
 
@@ -44,7 +46,7 @@ pub(crate) const DEVICE: Group = Group {
         fault::hung_in_an_ioctl * 4,
         fault::hung_while_killed * 2,
         fault::hung_in_an_answer * 4,
-        unbind::again_and_again * 64,
+        endings::ended_by_the_guest * 64,
     ],
 };
 
@@ -64,12 +66,11 @@ pub(crate) const KNOBS: Group = Group {
         knobs::link * 4,
         points::fault_points * 2,
         knobs::device_fatal * 2,
-        knobs::device_fatal_under_load * 16,
         knobs::gone_silent * 4,
         worlds::the_same_numbers * 2,
         worlds::the_same_slots * 2,
         knobs::hot_unplug * 4,
-        knobs::hot_unplug_under_load * 32,
+        endings::ended_by_the_host * 40,
     ],
 };
 
@@ -80,7 +81,7 @@ pub(crate) const SLEEP: Group = Group {
         // First: it needs the host.
         sleep::refused * 2,
         sleep::suspended * 4,
-        sleep::suspended_under_load * 16,
+        endings::ended_by_sleep * 16,
         sleep::asleep_the_driver_rests * 2,
         sleep::frozen_and_thawed * 4,
         sleep::restored_from_an_image * 8,
@@ -94,7 +95,7 @@ pub(crate) const RECOVERY: Group = Group {
         recovery::non_fatal_error,
         recovery::fatal_error * 2,
         recovery::frozen_link * 4,
-        recovery::fatal_error_under_load * 8,
+        endings::ended_by_the_link * 8,
         recovery::permanent_failure * 2,
         recovery::comes_up_late * 2,
         recovery::stops_again * 2,

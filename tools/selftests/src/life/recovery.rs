@@ -14,8 +14,6 @@ use super::load::ended_by_a_reset;
 use super::load::is_dead;
 use super::load::told_of_the_end;
 use super::load::works_anew;
-use super::load::Load;
-use super::load::Work;
 use crate::devices;
 use crate::devices::forget_failures;
 use crate::host::Host;
@@ -50,7 +48,7 @@ pub(super) fn recovery_is(end: &str, log: &mut Log) -> Result<()> {
     .with_context(|| format!("the log has {seen:?}"))
 }
 
-fn recovered(log: &mut Log) -> Result<()> {
+pub(super) fn recovered(log: &mut Log) -> Result<()> {
     recovery_is("successful", log)
 }
 
@@ -66,7 +64,7 @@ pub(super) fn non_fatal_error(setup: &Setup) -> Result<()> {
         pair.exchange(&mut setup.rng()).context(source)?;
     }
     let epoch = pair.a.ctx.info.limits.epoch;
-    works_anew(setup, epoch..=epoch)
+    works_anew(0, &mut setup.rng(), epoch..=epoch)
 }
 
 /// The link is reset, and the device with it.
@@ -80,7 +78,7 @@ pub(super) fn fatal_error(setup: &Setup) -> Result<()> {
         inject(&mut host, source, "DLP")?;
         ended_by_a_reset(&pair.a.ctx).context(source)?;
         recovered(&mut log).context(source)?;
-        works_anew(setup, epoch + 1..=epoch + 1).context(source)?;
+        works_anew(0, &mut setup.rng(), epoch + 1..=epoch + 1).context(source)?;
         is_dead(&pair.a.ctx).context(source)?;
     }
     Ok(())
@@ -98,7 +96,7 @@ pub(super) fn frozen_link(setup: &Setup) -> Result<()> {
     host.set(0, "vanish", false)?;
     told?;
     recovered(&mut log)?;
-    works_anew(setup, epoch + 1..=epoch + 1)?;
+    works_anew(0, &mut setup.rng(), epoch + 1..=epoch + 1)?;
     is_dead(&ctx)
 }
 
@@ -137,26 +135,6 @@ pub(super) fn permanent_failure(setup: &Setup) -> Result<()> {
     before.settled()
 }
 
-pub(super) fn fatal_error_under_load(setup: &Setup) -> Result<()> {
-    let mut host = Host::call()?;
-    let mut rng = setup.rng();
-    let before = Baseline::take()?;
-    for round in 0..world::rounds(12, 6) {
-        let source = SOURCES[rng.usize(0..SOURCES.len())];
-        let works_on: Vec<Work> = (0..2).map(|_| Work::ALL[rng.usize(0..5)]).collect();
-        let place = || format!("round {round}, {source}, {works_on:?}");
-        let mut log = Log::mark()?;
-        let epoch = Context::open(0)?.info.limits.epoch;
-        let load = Load::start(&mut rng, &works_on).with_context(place)?;
-        inject(&mut host, source, "DLP").with_context(place)?;
-        load.ended().with_context(place)?;
-        recovered(&mut log).with_context(place)?;
-        works_anew(setup, epoch + 1..=epoch + 1).with_context(place)?;
-        before.settled().with_context(place)?;
-    }
-    Ok(())
-}
-
 /// The device comes up at the third attempt, or at the second if that is quicker than this test;
 /// the log has only the first failure.
 pub(super) fn comes_up_late(setup: &Setup) -> Result<()> {
@@ -192,7 +170,7 @@ pub(super) fn comes_up_late(setup: &Setup) -> Result<()> {
         }
     }
     is_dead(&pair.a.ctx)?;
-    works_anew(setup, epoch + 3..=epoch + 2 * FAILURES + 1)?;
+    works_anew(0, &mut setup.rng(), epoch + 3..=epoch + 2 * FAILURES + 1)?;
     let address = world::function(0)?;
     let mut errors = log.lines()?;
     errors.retain(|(level, line)| *level <= 3 && line.contains(&address));
@@ -216,7 +194,7 @@ pub(super) fn stops_again(setup: &Setup) -> Result<()> {
         host.set(0, "fatal", true)?;
         told_of_the_end(&ctx)?;
         let epoch = ctx.info.limits.epoch + 1;
-        works_anew(setup, epoch..=epoch).with_context(|| format!("stop {stop}"))?;
+        works_anew(0, &mut setup.rng(), epoch..=epoch).with_context(|| format!("stop {stop}"))?;
         took.push(begin.elapsed());
     }
     // After the third stop the watchdog runs four times without a reset, and so waits at least
@@ -261,7 +239,7 @@ pub(super) fn reset_late(setup: &Setup) -> Result<()> {
     world::put(&methods, "default")?;
     failed?;
     is_dead(&pair.a.ctx)?;
-    works_anew(setup, epoch + 1..=epoch + 1)?;
+    works_anew(0, &mut setup.rng(), epoch + 1..=epoch + 1)?;
     drop(pair);
     before.settled()
 }
@@ -293,4 +271,4 @@ pub(super) fn reset_once(setup: &Setup) -> Result<()> {
 }
 
 /// The sources of errors: the device's port, and the device.
-const SOURCES: [&str; 2] = ["port0", "qpair0"];
+pub(super) const SOURCES: [&str; 2] = ["port0", "qpair0"];

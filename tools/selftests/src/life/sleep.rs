@@ -11,8 +11,6 @@ use qpair_uverbs::abi::event;
 use super::load::ended_by_a_reset;
 use super::load::is_dead;
 use super::load::works_anew;
-use super::load::Load;
-use super::load::Work;
 use crate::children::Child;
 use crate::host::Host;
 use crate::ktap::skip;
@@ -23,7 +21,7 @@ use crate::wait;
 use crate::world;
 use crate::world::Baseline;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Sleep {
     /// Suspend to RAM. The machine resets the device; `scripts/guest` wakes the machine.
     Ram,
@@ -99,7 +97,7 @@ fn slept(setup: &Setup, how: Sleep) -> Result<()> {
     ended_by_a_reset(&pair.a.ctx)?;
     reader.done().context("asleep in read")?;
     ringer.done().context("ringing a doorbell")?;
-    works_anew(setup, epoch + 1..=epoch + 1)?;
+    works_anew(0, &mut setup.rng(), epoch + 1..=epoch + 1)?;
     is_dead(&pair.a.ctx).context("awake")?;
     drop(pair);
     before.settled()
@@ -122,7 +120,7 @@ pub(super) fn refused(setup: &Setup) -> Result<()> {
     let slept = Sleep::Devices(0).sleep();
     ensure!(slept.is_err(), "slept beside a device that may do DMA");
     ended_by_a_reset(&pair.a.ctx)?;
-    works_anew(setup, epoch + 1..=epoch + 1)?;
+    works_anew(0, &mut setup.rng(), epoch + 1..=epoch + 1)?;
     drop(pair);
     before.settled()
 }
@@ -148,28 +146,6 @@ pub(super) fn restored_from_an_image(setup: &Setup) -> Result<()> {
     let swapoff = std::process::Command::new("swapoff").arg(disk).output()?;
     ensure!(swapoff.status.success(), "swapoff: {swapoff:?}");
     slept
-}
-
-/// Under load, repeatedly, at random times.
-pub(super) fn suspended_under_load(setup: &Setup) -> Result<()> {
-    let mut rng = setup.rng();
-    let before = Baseline::take()?;
-    for round in 0..world::rounds(8, 2) {
-        // Suspending only the devices is quicker, so more rounds do that.
-        let how = match round % 4 {
-            0 => Sleep::Ram,
-            _ => Sleep::Devices(0),
-        };
-        let works_on: Vec<Work> = (0..2).map(|_| Work::ALL[rng.usize(0..5)]).collect();
-        let place = || format!("round {round}, {how:?}, {works_on:?}");
-        let epoch = Context::open(0)?.info.limits.epoch;
-        let load = Load::start(&mut rng, &works_on).with_context(place)?;
-        how.sleep().with_context(place)?;
-        load.ended().with_context(place)?;
-        works_anew(setup, epoch + 1..=epoch + 1).with_context(place)?;
-        before.settled().with_context(place)?;
-    }
-    Ok(())
 }
 
 /// Neither watchdog nor sampler runs while the device is suspended, and both run before and after.
@@ -236,5 +212,5 @@ pub(super) fn asleep_the_driver_rests(setup: &Setup) -> Result<()> {
         .filter(|line| WORKS.iter().any(|work| runs(line, work)))
         .collect();
     ensure!(ours.is_empty(), "ran while the device slept: {ours:?}");
-    works_anew(setup, 0..=u32::MAX)
+    works_anew(0, &mut setup.rng(), 0..=u32::MAX)
 }

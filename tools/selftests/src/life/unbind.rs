@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The driver is unbound, or the device removed, with files open.
 
-use std::time::Duration;
-
 use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
@@ -10,10 +8,8 @@ use nix::errno::Errno;
 use nix::poll::PollFlags;
 use qpair_uverbs::abi::event;
 
-use super::load::ended_with_its_context;
 use super::load::is_dead;
 use super::load::told_of_the_end;
-use super::load::Work;
 use crate::children::Child;
 use crate::devices;
 use crate::ktap::Setup;
@@ -22,7 +18,6 @@ use crate::pair::Pair;
 use crate::raw::Context;
 use crate::wait;
 use crate::world;
-use crate::world::Baseline;
 use crate::world::MemoryTrend;
 
 /// Open files return EIO, and stay dead when the driver is bound again.
@@ -168,44 +163,4 @@ pub(super) fn reset_by_sysfs(setup: &Setup) -> Result<()> {
     let after = Context::open(0)?.info.limits.epoch;
     ensure!(after == epoch + 1, "epoch {epoch} became {after}");
     works(0, &mut setup.rng())
-}
-
-/// Repeatedly, under load, in every way. A round takes 0.2 s, or 3 s under the detectors.
-pub(super) fn again_and_again(setup: &Setup) -> Result<()> {
-    let address = world::function(0)?;
-    let mut rng = setup.rng();
-    let before = Baseline::take()?;
-    let mut device = 0;
-    let mut trend = MemoryTrend::default();
-    for round in 0..world::rounds(100, 30) {
-        let works_on: Vec<Work> = (0..2).map(|_| Work::ALL[rng.usize(0..5)]).collect();
-        let way = rng.usize(0..3);
-        let place = || format!("round {round}, way {way}, {works_on:?}");
-        let mut children = Vec::new();
-        for work in &works_on {
-            children.push(work.start(device, rng.u64(..)).with_context(place)?);
-        }
-        // A random delay, not a wait.
-        std::thread::sleep(Duration::from_micros(rng.u64(0..20_000)));
-        match way {
-            0 => devices::remove_module().with_context(place)?,
-            1 => devices::remove(&address).with_context(place)?,
-            _ => devices::unbind(&address).with_context(place)?,
-        }
-        for child in &mut children {
-            ended_with_its_context(child).with_context(place)?;
-        }
-        device = match way {
-            0 => devices::load_module(&address).with_context(place)?,
-            1 => devices::rescan(&address).with_context(place)?,
-            _ => devices::bind(&address).with_context(place)?,
-        };
-        before.settled().with_context(place)?;
-        trend.after(round).with_context(place)?;
-        if round % 10 == 0 {
-            works(device, &mut rng).with_context(place)?;
-        }
-    }
-    trend.check()?;
-    works(device, &mut rng)
 }
