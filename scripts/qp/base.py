@@ -98,12 +98,13 @@ class Fail(Exception):
         self.remedy = remedy
 
 
-class Ended(KeyboardInterrupt):
-    """A signal that ends the program as Ctrl-C does."""
+# The signals that have ended the program.
+INTERRUPTED = []
 
 
 def end_by(number, _frame):
-    raise Ended(number)
+    INTERRUPTED.append(number)
+    raise KeyboardInterrupt
 
 
 def say(text):
@@ -122,16 +123,18 @@ def main(entry):
     SIGTERM, and SIGHUP of a closed terminal, end it as Ctrl-C does: its child processes are ended,
     and its temporary files are removed.
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, end_by)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        # In the background of a shell SIGINT is ignored.
+        if (number, signal.getsignal(number)) != (signal.SIGINT, signal.SIG_IGN):
+            signal.signal(number, end_by)
     try:
         status = entry(sys.argv[1:])
     except Fail as failure:
         say_failure(failure)
         status = OWN_FAILURE
-    except KeyboardInterrupt as interrupt:
+    except KeyboardInterrupt:
         say("interrupted")
-        status = 128 + (interrupt.args[0] if isinstance(interrupt, Ended) else signal.SIGINT)
+        status = 128 + INTERRUPTED[0]
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 128 + signal.SIGPIPE

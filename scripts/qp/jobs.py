@@ -31,10 +31,8 @@ MOST_FAILED = 200
 # How many of the dearest jobs are listed.
 DEAREST = 12
 
-# Set when a signal ends the run: what fails then is no result.
-INTERRUPTED = threading.Event()
-# Seconds after which a failure is one. A signal may have ended a job's process already, when this
-# process takes its own.
+# Seconds after which a failure is one: a signal may end a job's process before this process takes its
+# own.
 SETTLED = 0.5
 
 # The logs of the job that runs in a thread.
@@ -136,7 +134,10 @@ class Job:
             say = functools.partial(base.say, traceback.format_exc())
             count = ktap.Count(failed=1, bad=[f"{type(fault).__name__}: {fault}"])
         self.took, self.worked = time.monotonic() - start, base.worked() - before
-        if count.failed and INTERRUPTED.wait(SETTLED):
+        if count.failed:
+            time.sleep(SETTLED)
+        # What a signal ends has no result.
+        if base.INTERRUPTED:
             return count
         if say:
             say()
@@ -167,9 +168,7 @@ def side_by_side(calls, jobs):
             done = [result.result() for result in results]
             base.add_work(sum(worked for _, worked in done))
             return [result for result, _ in done]
-        except BaseException as why:
-            if isinstance(why, KeyboardInterrupt):
-                INTERRUPTED.set()
+        except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             # The threads wait for processes, and a thread may start its process only now.
             while not all(result.done() for result in results):
