@@ -415,6 +415,9 @@ def not_ours(run):
 
 def run(argv):
     args = parse(argv)
+    if args.verbs and (text := verbs.help_of(args.command)):
+        print(text)
+        return 0
     kernel = choose_kernel(args)
     emulator = choose_emulator(args)
     image = make_initramfs(args, kernel)

@@ -14,7 +14,7 @@ import time
 import unittest
 import unittest.mock
 
-from qp import base, demo, jobs, ktap, test, verbs_suite
+from qp import base, demo, guest as runner, jobs, ktap, test, verbs, verbs_suite
 
 
 class Demo(unittest.TestCase):
@@ -125,6 +125,19 @@ class Suite(unittest.TestCase):
             for everything in (False, True):
                 with self.subTest(name, everything=everything):
                     verbs_suite.script({}, verbs_suite.tests_on(guest, everything), everything, guest)
+
+    def test_a_script_of_verbs_explains_itself_without_a_guest(self):
+        for script in verbs.SCRIPTS.iterdir():
+            if script.suffix == ".sh":
+                continue
+            for words in ([script.name, "--help"], [script.name, "-h"]):
+                said = io.StringIO()
+                with self.subTest(words), unittest.mock.patch.object(runner, "choose_kernel", side_effect=base.Fail("a guest")), contextlib.redirect_stdout(said):
+                    self.assertEqual(runner.run(["--verbs", "--", *words]), 0)
+                self.assertGreater(len(said.getvalue()), 60)
+        self.assertIn("for each EVENT, under I/O", verbs.help_of(["storage", "--help"]))
+        for words in ([], ["storage"], ["storage", "nvme", "--help"], ["ls", "--help"]):
+            self.assertIsNone(verbs.help_of(words))
 
     def test_jobs_run_side_by_side_and_those_alone_by_themselves(self):
         together, running = threading.Barrier(2, timeout=10), []

@@ -6,6 +6,8 @@ provider, the modules of the RDMA core and of soft-RoCE, and the scripts of scri
 the initramfs. fio is one of them, for qp/peers.py.
 """
 
+import ast
+import itertools
 import pathlib
 import re
 import shutil
@@ -67,6 +69,20 @@ TESTS = "qpair/tests"
 VENDORS = re.compile(r"test_(mlx5|efa|cuda)")
 
 SCRIPTS = pathlib.Path(__file__).parent / "verbs"
+
+
+def help_of(command):
+    """What a script says of itself, if a command asks for it: that needs no guest."""
+    if len(command) != 2 or command[1] not in ("-h", "--help"):
+        return None
+    path = SCRIPTS / pathlib.Path(command[0]).name
+    if not path.is_file():
+        return None
+    text = path.read_text()
+    if text.startswith("#!/usr/bin/python3"):
+        return ast.get_docstring(ast.parse(text))
+    comment = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines()[3:])
+    return "\n".join(line.removeprefix("#").removeprefix(" ") for line in comment)
 
 
 def build_image(folder):
