@@ -48,7 +48,7 @@ def cases(found, name, brief):
             continue
         lossless = program.get("lossless", []) if faults(one) else []
         if any(fnmatch.fnmatchcase(server, pattern) for pattern in one.get("programs", ["*"])):
-            words = [word for word in server.split() if "{" not in word and word not in ("-d", "-F", "-p", "-x", "-a", "-b")]
+            words = [word for word in program.get("name", server).split() if "{" not in word and word not in ("-d", "-F", "-p", "-x", "-a", "-b")]
             for side in sides:
                 kind = one["kinds"][1 - side]
                 if kind in lossless or kind not in program.get("clients", network.KINDS):
