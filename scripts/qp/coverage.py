@@ -38,6 +38,8 @@ LAYERS = ("host", "stock", "iommu", "verbs", "wire", "debug")
 PARTS = ("rust", "qemu/model", "qemu/roce", "qemu/ffi", "tools/libqpair", "provider/data")
 
 FIGURES = base.TOP / "proofs/coverage/figures.json"
+# A module of tests in a source, up to the brace that ends it.
+TESTS = re.compile(r"^#\[(?:kernel::macros::kunit_tests\(.*\)|cfg\(test\))\]\nmod .*?^\}$", re.MULTILINE | re.DOTALL)
 # By how much the part of a folder's lines that run may fall.
 FALL = 0.01
 
@@ -135,7 +137,13 @@ def lines():
             elif kind == "DA" and file:
                 number, times = value.split(",")[:2]
                 found[file][int(number)] = max(found[file][int(number)], int(times))
-    return found
+    return {file: left for file, counts in found.items() if (left := without_tests((base.TOP / file).read_text(), counts))}
+
+
+def without_tests(text, counts):
+    """The counts of a source's lines, less those of its modules of tests."""
+    tests = [range(text.count("\n", 0, part.start()) + 1, text.count("\n", 0, part.end()) + 2) for part in TESTS.finditer(text)]
+    return {line: times for line, times in counts.items() if not any(line in part for part in tests)}
 
 
 def name_of(path):
