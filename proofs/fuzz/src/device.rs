@@ -2,8 +2,9 @@
 //! The target `device`: software that does anything with queue pairs and the device that has them.
 //!
 //! The bytes choose what `qemu/model/tests/harness/anything.rs` does in each step, as random numbers
-//! do in its check: nothing panics, the device becomes idle, maps no memory after a reset, and works
-//! again then. The engine bounds memory and time.
+//! do in its check: nothing panics, each call does a bounded amount of work, the device becomes idle,
+//! memory that no key allows is not accessed, and after a reset the device is quiet and works again.
+//! The engine bounds memory and time.
 
 use crate::harness::Anything;
 use qpair_testkit::Rng;

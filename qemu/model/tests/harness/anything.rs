@@ -12,10 +12,17 @@ use qpair_abi::Number;
 use qpair_model::Config;
 use qpair_testkit::Rng;
 
+/// A bit of the addresses of memory that the device may not access. No word of the driver has it, so
+/// no list names this memory either.
+const GUARD: u64 = 1 << 62;
+
+/// The most work of a turn: its bytes are read and written, and there are rings and lists.
+const MOST_OF_TURN: u64 = 4 * (64 << 10);
+
 /// Connected queue pairs, and a driver that does anything with them and with the device.
 pub struct Anything {
     p: Pair,
-    keys: [u32; 5],
+    keys: Vec<u32>,
     others: Others,
 }
 
@@ -27,7 +34,7 @@ impl Anything {
             async_events: 3,
             ..Config::default()
         };
-        let mut p = Pair::on(Machine::with(config), |a, b| {
+        let mut p = Pair::on(Machine::with(config.clone()), |a, b| {
             if unreliable {
                 (a.service, b.service) = (service::UC, service::UC);
             } else {
@@ -37,7 +44,9 @@ impl Anything {
             }
         });
         p.m.memory.set_lenient(true);
-        let keys = keys(&mut p);
+        // A core that works in doorbells gives 256 turns there, another one two.
+        p.m.most_work = if config.inline { 258 } else { 2 } * MOST_OF_TURN;
+        let keys = [&keys(&mut p)[..], &guarded(&mut p)].concat();
         let others = Others::new(&mut p);
         Self { p, keys, others }
     }
@@ -47,7 +56,8 @@ impl Anything {
         let p = &mut self.p;
         match rng.below(18) {
             0..4 => {
-                let words = half_right(rng, p, &self.keys);
+                let mut words = half_right(rng, p, &self.keys);
+                words.iter_mut().for_each(|word| *word &= !GUARD);
                 let qp = if rng.one_in(4) { &mut p.b } else { &mut p.a };
                 p.m.post_words(qp, &words);
                 p.m.ring_sq(qp);
@@ -86,7 +96,8 @@ impl Anything {
             14 => {
                 // Any word of any ring.
                 let ring = rng.pick(&[p.a.sq, p.b.rq, p.cq_a.ring.addr, p.m.eq0.ring.addr]);
-                p.m.memory.set_word(ring + rng.below(64) * 8, rng.odd());
+                p.m.memory
+                    .set_word(ring + rng.below(64) * 8, rng.odd() & !GUARD);
             }
             15 => p.m.pass(rng.below(1 << 23)),
             _ => self.others.act(p, rng, &self.keys),
@@ -158,6 +169,11 @@ pub fn works_after_reset(m: &mut Machine) {
     m.f.set_wqe_ns(0);
     m.f.reg_write(offset::CTRL, 2);
     assert_eq!(m.memory.live_maps(), 0);
+    m.memory.take_work();
+    m.f.host_mut().raised.clear();
+    m.pass(1 << 40);
+    assert_eq!(m.memory.take_work(), 0, "it accesses memory after a reset");
+    assert_eq!(m.f.host().raised, []);
     m.memory.set_lenient(false);
     m.first = 0;
     m.bring_up(5, 4, 5);
@@ -175,6 +191,27 @@ pub fn keys(p: &mut Pair) -> [u32; 5] {
     let [first, second] = [(p.pd_a, p.mr_a), (p.pd_b, p.mr_b)]
         .map(|(pd, mr)| p.m.registered(pd, mr.va, block(mr.addr, 5000)));
     [one, two, first, second, p.m.frmr(p.pd_a).1]
+}
+
+/// The keys of a region of another domain, which nothing may access, and of one that is only read.
+/// Memory follows that no region has.
+fn guarded(p: &mut Pair) -> [u32; 2] {
+    const BYTES: u64 = 8192;
+    let other = p.m.pd();
+    let regions = [
+        (other, access::ALL, None),
+        (p.pd_b, access::REMOTE_READ, Some(Grant::Read)),
+    ];
+    let mut at = GUARD;
+    regions.map(|(pd, access, grant)| {
+        // Far above all that a region of other memory may have.
+        at += 1 << 50;
+        p.m.memory.guard(at..at + (1 << 20));
+        if let Some(grant) = grant {
+            p.m.memory.grant(at, BYTES, grant);
+        }
+        p.m.mr_over(pd, p.mr_b.va, at, BYTES, access).key.raw()
+    })
 }
 
 /// A mostly valid WQE, so that many checks pass.
@@ -242,7 +279,7 @@ pub fn sges(rng: &mut Rng, mr: &TestMr, other: &TestMr, keys: &[u32]) -> Vec<Sge
         .map(|_| {
             let mut sge = mr.sge(rng.below(1 << 19), rng.below(5000) as u32);
             match rng.below(24) {
-                0 => sge.addr = rng.odd(),
+                0 => sge.addr = rng.odd() & !GUARD,
                 1 => sge.bytes = rng.odd() as u32,
                 2 => sge.lkey = rng.odd() as u32,
                 3 => sge.lkey = other.key.raw(),

@@ -66,6 +66,8 @@ pub struct Machine {
     next_id: u64,
     /// The first index of new rings.
     pub first: u32,
+    /// The most accesses and bytes of one call of the device.
+    pub most_work: u64,
 }
 
 impl Machine {
@@ -117,6 +119,7 @@ impl Machine {
             context,
             next_id: 1,
             first: 0,
+            most_work: u64::MAX,
         }
     }
 
@@ -159,9 +162,11 @@ impl Machine {
             if due {
                 host.wake_at = u64::MAX;
             }
+            self.memory.take_work();
             if self.f.run(8) == Run::More {
                 self.f.host_mut().woken = true;
             }
+            self.is_bounded();
         }
         panic!("the device never becomes idle");
     }
@@ -183,7 +188,15 @@ impl Machine {
 
     pub fn ring(&mut self, page: u16, place: u64, number: Number, index: u32) {
         let at = u64::from(page) * doorbell::PAGE_BYTES + place;
+        self.memory.take_work();
         self.f.doorbell(at, doorbell::value(number, index), 8);
+        self.is_bounded();
+    }
+
+    /// Checks that a call of the device has done no more work than it may.
+    fn is_bounded(&self) {
+        let work = self.memory.take_work();
+        assert!(work <= self.most_work, "work of {work} in one call");
     }
 
     /// Executes a doorbell in a thread that does none of its work.

@@ -8,6 +8,7 @@ use qpair_model::Trace;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// The permitted accesses of a piece of memory.
@@ -32,6 +33,10 @@ struct Inner {
     next: u64,
     /// An access outside of the grants is a DMA fault, and does not fail the test.
     lenient: bool,
+    /// Memory where it fails the test nevertheless.
+    guarded: Vec<Range<u64>>,
+    /// Accesses, and their bytes.
+    work: u64,
     live_maps: usize,
     done: Vec<Done>,
     keep_done: bool,
@@ -83,6 +88,16 @@ impl Memory {
         self.0.borrow_mut().lenient = lenient;
     }
 
+    /// Lets no access to these addresses pass that is not granted.
+    pub fn guard(&self, addresses: Range<u64>) {
+        self.0.borrow_mut().guarded.push(addresses);
+    }
+
+    /// The accesses since the last call, and their bytes, as one sum.
+    pub fn take_work(&self) -> u64 {
+        std::mem::take(&mut self.0.borrow_mut().work)
+    }
+
     pub fn live_maps(&self) -> usize {
         self.0.borrow().live_maps
     }
@@ -121,11 +136,20 @@ impl Memory {
                 && bytes <= length - (addr - first)
                 && (granted == Grant::Write || grant == Grant::Read)
         });
+        let end = addr.saturating_add(bytes);
+        let mut guarded = inner.guarded.iter();
+        let is_guarded = guarded.any(|range| addr < range.end && range.start < end);
         assert!(
-            allowed || inner.lenient,
+            allowed || inner.lenient && !is_guarded,
             "DMA of {bytes} bytes at {addr:#x} ({grant:?}) was not granted"
         );
         allowed
+    }
+
+    /// The same, of an access.
+    fn takes(&self, addr: u64, bytes: u64, grant: Grant) -> bool {
+        self.0.borrow_mut().work += 1 + bytes;
+        self.allows(addr, bytes, grant)
     }
 
     pub fn word(&self, addr: u64) -> u64 {
@@ -213,7 +237,7 @@ impl TestMap {
         assert!(grant == Grant::Read || self.writable);
         let addr = self.addr + at;
         assert!(
-            self.memory.allows(addr, bytes, grant),
+            self.memory.takes(addr, bytes, grant),
             "a mapping outlived its grant"
         );
         addr
@@ -299,7 +323,7 @@ impl Host for TestHost {
     type Map = TestMap;
 
     fn read(&mut self, addr: u64, bytes: &mut [u8]) -> Result<(), DmaFault> {
-        if !self.bus_master || !self.memory.allows(addr, bytes.len() as u64, Grant::Read) {
+        if !self.bus_master || !self.memory.takes(addr, bytes.len() as u64, Grant::Read) {
             return Err(DmaFault);
         }
         self.memory.get_bytes(addr, bytes);
@@ -307,7 +331,7 @@ impl Host for TestHost {
     }
 
     fn write(&mut self, addr: u64, bytes: &[u8]) -> Result<(), DmaFault> {
-        if !self.bus_master || !self.memory.allows(addr, bytes.len() as u64, Grant::Write) {
+        if !self.bus_master || !self.memory.takes(addr, bytes.len() as u64, Grant::Write) {
             return Err(DmaFault);
         }
         self.memory.set_bytes(addr, bytes);

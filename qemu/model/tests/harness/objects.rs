@@ -255,6 +255,11 @@ impl Machine {
 
     pub fn mr_at(&mut self, pd: Number, va: u64, bytes: u64, access: u8) -> TestMr {
         let addr = self.memory.alloc(bytes, 64, Grant::Write);
+        self.mr_over(pd, va, addr, bytes, access)
+    }
+
+    /// A region of memory that the test grants.
+    pub fn mr_over(&mut self, pd: Number, va: u64, addr: u64, bytes: u64, access: u8) -> TestMr {
         let context = MrContext {
             pd,
             access,
