@@ -22,6 +22,10 @@
 //! function to look in. White space and comments do not count, so that a change of format does no
 //! harm. Places may be equal or inside each other.
 //!
+//! A developer who changes such a line wants to see first what it breaks. So a variant that does not
+//! apply any more is a warning of the build, and its test fails; with `CI` in the environment the
+//! build fails.
+//!
 //! For a checker that explores states, types of the copy can be cloned, compared and hashed:
 //! `explore/types.toml` lists them by file. `explore/FILE` is a module inside that of `FILE`, and
 //! reaches its private fields.
@@ -31,12 +35,14 @@ mod table;
 
 use source::Source;
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::exit;
 use table::read;
+use table::Lost;
 use table::Table;
 use table::Types;
 
@@ -59,6 +65,7 @@ pub fn instrument(root: &str, sources: &[(&str, &str)]) {
         println!("cargo::rerun-if-changed={from}");
     }
     println!("cargo::rerun-if-changed=wrong.toml");
+    println!("cargo::rerun-if-env-changed=CI");
     if here().join(TYPES).exists() {
         println!("cargo::rerun-if-changed=explore");
     }
@@ -79,11 +86,17 @@ fn copy(root: &str, sources: &[(&str, &str)]) -> Result<(), String> {
         return Err(format!("no file {name}"));
     }
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("a build script"));
+    let mut lost = BTreeSet::new();
+    let mut said = Vec::new();
     for (name, path) in files {
         let text = fs::read_to_string(&path).expect("a file in UTF-8");
         let types = types.get(&name).map_or(&[][..], Vec::as_slice);
-        let mut text = changed(text, &name, &table, types)
+        let (mut text, gone) = changed(text, &name, &table, types)
             .map_err(|said| format!("{}: {said}", path.display()))?;
+        for (variant, why) in gone {
+            said.push(warning(variant, &path, &why));
+            lost.insert(variant.to_string());
+        }
         let own = here().join("explore").join(&name);
         if own.exists() {
             text += &format!("\n#[path = {own:?}]\nmod explore;\n");
@@ -99,12 +112,34 @@ fn copy(root: &str, sources: &[(&str, &str)]) -> Result<(), String> {
         fs::create_dir_all(to.parent().expect("a folder")).expect("a folder");
         fs::write(to, text).expect("a copy");
     }
-    fs::write(out.join("mutant.rs"), table.module()).expect("a module");
+    fs::write(out.join("mutant.rs"), table.module(&lost)).expect("a module");
+    if !said.is_empty() && env::var_os("CI").is_some_and(|value| !value.is_empty()) {
+        return Err(said.join("\n"));
+    }
+    for line in said {
+        println!("cargo::warning={line}");
+    }
     Ok(())
 }
 
-/// A source with the places of its variants.
-fn changed(text: String, name: &str, table: &Table, types: &[String]) -> Result<String, String> {
+/// The line about a variant that does not apply to a source.
+fn warning(variant: &str, path: &Path, why: &str) -> String {
+    let path = path.strip_prefix("../..").unwrap_or(path).display();
+    let why: Vec<_> = why.split_whitespace().collect();
+    format!(
+        "the wrong variant {variant} does not apply to {path} any more ({}): change `right` and `wrong` \
+         of [[{variant}]] in wrong.toml as you changed the line; until then its test fails",
+        why.join(" ")
+    )
+}
+
+/// A source with the places of its variants, and the variants that do not apply to it.
+fn changed<'a>(
+    text: String,
+    name: &str,
+    table: &'a Table,
+    types: &[String],
+) -> Result<(String, Lost<'a>), String> {
     if let Some((_, after)) = text.split_once("mutant!(") {
         let variant = after.split(')').next().unwrap_or("");
         return Err(format!(
@@ -112,11 +147,11 @@ fn changed(text: String, name: &str, table: &Table, types: &[String]) -> Result<
         ));
     }
     let mut source = Source::new(text);
-    table.apply(name, &mut source)?;
+    let lost = table.apply(name, &mut source);
     for name in types {
         source.derive(name)?;
     }
-    source.finish()
+    Ok((source.finish()?, lost))
 }
 
 /// The folder of the crate whose build script calls.

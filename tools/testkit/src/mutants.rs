@@ -30,6 +30,8 @@ pub struct Suite<M: 'static> {
     pub what: fn(M) -> &'static str,
     /// The check that catches a variant, if its table names one.
     pub by: fn(M) -> Option<&'static str>,
+    /// Whether a variant applies to the sources as they are.
+    pub applies: fn(M) -> bool,
     /// Makes this thread run a wrong variant, or the right one.
     pub activate: fn(Option<M>),
     /// The checks; first those whose failures are the most specific.
@@ -92,6 +94,13 @@ impl<M: Copy + Debug + Send + Sync> Suite<M> {
         for (_, variant, found) in hunted {
             let (what, by) = ((self.what)(variant), (self.by)(variant));
             match found {
+                _ if !(self.applies)(variant) => {
+                    println!("test mutants::{variant:?} ... FAILED");
+                    println!(
+                        "     {what}: its line has changed, and its entry in wrong.toml has not"
+                    );
+                    failed += 1;
+                }
                 Some((check, said)) if only.is_none() && by.is_some_and(|by| by != check) => {
                     println!("test mutants::{variant:?} ... FAILED");
                     println!("     {what}: caught by {check} ({said}), which its `by` has to name");
@@ -161,6 +170,7 @@ macro_rules! run_variants {
                 variants: mutant::Mutant::ALL,
                 what: mutant::Mutant::what,
                 by: mutant::Mutant::by,
+                applies: mutant::Mutant::applies,
                 activate: mutant::activate,
                 checks: $checks.collect(),
             };
@@ -172,7 +182,7 @@ macro_rules! run_variants {
 /// Declares the wrong variants of a crate, and the one that a thread has activated.
 #[macro_export]
 macro_rules! variants {
-    ($($name:ident: $what:literal, $by:expr,)*) => {
+    ($($name:ident: $what:literal, $by:expr, $applies:literal,)*) => {
         /// A wrong variant of the sources: one rule is broken.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Mutant { $(#[doc = $what] $name,)* }
@@ -189,6 +199,11 @@ macro_rules! variants {
             /// The check that catches it, if the table names one.
             pub const fn by(self) -> Option<&'static str> {
                 match self { $(Self::$name => $by,)* }
+            }
+
+            /// Whether its place is in the sources as they are.
+            pub const fn applies(self) -> bool {
+                match self { $(Self::$name => $applies,)* }
             }
         }
 
