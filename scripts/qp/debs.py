@@ -31,7 +31,7 @@ PLACE = "/run/qpair-packages"
 MOUNTED = "QPAIR_MOUNTED"
 
 # Gigabytes of build/debs, measured and rounded up.
-SIZE = 1.5
+SIZE = 0.6
 
 ARCHITECTURE = "amd64"
 TRIPLET = "x86_64-linux-gnu"

@@ -17,6 +17,8 @@ iommu   the same with one
 debug   the same on the debug kernel; with --all, its detectors have to report planted bugs
 verbs   unmodified programs of verbs, and rdma-core's own tests (provider/tests.toml)
 wire    programs of verbs on two guests with one network (provider/wire.toml)
+packages
+        the Debian packages, installed, upgraded and removed in systems of Debian's packages; the same bytes twice
 figures counted figures against those in tools/bench/figures.json
 
 How to add a test:
@@ -43,18 +45,18 @@ import sys
 import tomllib
 
 from qp import (
-    barriers, base, crates, detectors, figures, guest as runner, intree_suite, jobs, kernel as kernels, ktap, kunit,
+    barriers, base, crates, debs_suite, detectors, figures, guest as runner, intree_suite, jobs, kernel as kernels, ktap, kunit,
     payload, plugin, qemu, space, verbs_suite, wire_suite,
 )
 
-LAYERS = ("host", "mutants", "device", "kunit", "tree", "stock", "iommu", "7.3", "debug", "verbs", "wire", "figures")
+LAYERS = ("host", "mutants", "device", "kunit", "tree", "stock", "iommu", "7.3", "debug", "verbs", "wire", "packages", "figures")
 KERNEL = {"stock": "stock", "iommu": "stock", "7.3": "test", "debug": "debug"}
 
-# Those of `make test`: they build no kernel.
-DEFAULT = tuple(layer for layer in LAYERS if layer not in ("kunit", "tree", "7.3", "debug"))
+# Those of `make test`: they build no kernel, and no system for the packages.
+DEFAULT = tuple(layer for layer in LAYERS if layer not in ("kunit", "tree", "7.3", "debug", "packages"))
 
 # They run as a whole.
-WHOLE = {"mutants", "kunit", "tree", "figures"}
+WHOLE = {"mutants", "kunit", "tree", "packages", "figures"}
 # What runs there is in a table of their own.
 LISTED = {"verbs": (verbs_suite, verbs_suite.guests), "wire": (wire_suite, wire_suite.networks)}
 # NAME is a part of a test's name there.
@@ -278,6 +280,11 @@ def found_jobs(layer, chosen):
         return [job("all", kunit_suites, kernel="debug")]
     if layer == "tree":
         return [job("all", intree_suite.run, intree_suite.TIMEOUT, kernel="debug")]
+    if layer == "packages":
+        return [
+            job("installed", debs_suite.install, debs_suite.TIMEOUT + debs_suite.OUTSIDE, kernel="stock"),
+            job("twice", debs_suite.twice, debs_suite.OUTSIDE, cargo=True),
+        ]
     if layer == "figures":
         return [job("all", functools.partial(counted_figures, chosen.brief), alone=True, kernel="stock")]
     job = functools.partial(job, kernel=KERNEL[layer])

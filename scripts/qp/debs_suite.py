@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: GPL-2.0
+"""The layer `packages` of scripts/test: the Debian packages, where they are installed.
+
+Two systems are made of Debian's packages alone, by mmdebstrap, and are in the cache: one with its
+QEMU, one with its kernel and its programs of verbs. The packages for a host are installed in a copy
+of the first, whose QEMU boots the second; there qp/debs.sh installs those for guests, uses them,
+upgrades, removes and purges them. lintian judges all of them, and a copy of the checkout at another
+path makes the same bytes.
+"""
+
+import hashlib
+import pathlib
+import re
+import shutil
+import subprocess
+
+from qp import base, cache, check, jobs, kernel as kernels, ktap
+
+# Version of the recipe.
+RECIPE = 1
+
+HERE = pathlib.Path(__file__).parent
+BUILD = base.TOP / "build/packages-test"
+
+# The two systems.
+HOST = ("qemu-system-x86", "lintian")
+GUEST = ("ibverbs-utils", "kmod", "perftest", "rdma-core")
+# Gigabytes of a system, with its image.
+SIZE = 2
+
+# The two versions, and where the packages are installed.
+FIRST, SECOND = "1.0", "1.1"
+FOR_HOSTS = "qpair-qemu"
+FOR_GUESTS = ("qpair-modules", "qpair-provider", "qpair-tools")
+
+# Seconds of the guest, most of them depmod's, and of all else.
+TIMEOUT = 1500
+OUTSIDE = 1800
+
+# Runs what a system has installed, with the directories of this one that a command line names.
+INSIDE = """\
+#!/bin/sh
+exec unshare --mount sh -c '
+	root=$1
+	shift
+	for folder in /dev /proc /sys /tmp "$@"; do
+		[ "$folder" != -- ] || break
+		mount --rbind "$folder" "$root$folder"
+	done
+	while [ "$1" != -- ]; do shift; done
+	shift
+	exec chroot "$root" "$@"' sh {root} {folders} -- {program} "$@"
+"""
+
+
+def suite():
+    return re.search(r"^VERSION_CODENAME=(\w+)$", pathlib.Path("/etc/os-release").read_text(), re.MULTILINE)[1]
+
+
+def system(name, packages):
+    """The cache entry of a Debian with some packages."""
+
+    def build(folder):
+        cache.need_space((base.CACHE, SIZE))
+        tree = folder / "tree"
+        cache.discard(tree)
+        lists = [path for path in [pathlib.Path("/etc/apt/sources.list"), *sorted(pathlib.Path("/etc/apt/sources.list.d").iterdir())] if path.exists()]
+        settings = [word for path in sorted(pathlib.Path("/etc/apt/apt.conf.d").glob("99*")) for word in (f"--aptopt={path}",)]
+        base.step(
+            f"installing a Debian with {', '.join(packages)}",
+            ["mmdebstrap", "--variant=apt", f"--include={','.join(packages)}", *settings, "--aptopt=APT::Install-Recommends \"false\"",
+             "--dpkgopt=path-exclude=/usr/share/locale/*", suite(), tree, *lists],
+            log=base.LOGS / f"debian-{name}",
+        )  # fmt: skip
+        if name == "guest":
+            base.step("making its disk", ["mkfs.ext4", "-q", "-L", "debian", "-d", tree, folder / "image", "3G"])
+
+    return cache.entry(base.CACHE / "debian" / f"{name}-{base.digest(RECIPE, *packages)}", build)
+
+
+def make(version, out, scripts=base.SCRIPTS):
+    base.step(f"making the packages, version {version}", [scripts / "py", "debs", "--version", version, "--output", out])
+    return sorted(out.glob("*.deb"))
+
+
+class Results:
+    """Lines of TAP as a count."""
+
+    def __init__(self):
+        self.count = ktap.Count()
+
+    def tell(self, name, faults):
+        if faults:
+            jobs.tell("\n".join(f"  {name}: {line}" for line in faults[:40]))
+            self.count.fail(name)
+        else:
+            self.count.passed += 1
+
+    def command(self, name, *words, wanted=""):
+        """A command that has to end with 0, and to print a text."""
+        done = subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        fine = done.returncode == 0 and wanted in done.stdout
+        self.tell(name, [] if fine else [f"status {done.returncode}", *done.stdout.splitlines()[-20:]])
+
+
+def files(root):
+    """What a system has, without what dpkg and apt write for themselves."""
+    own = ("var/log/", "var/cache/", "var/lib/apt/", "tmp/")
+    found = (path for path in root.rglob("*") if not str(path.relative_to(root)).startswith(own))
+    return {str(path.relative_to(root)) for path in found if not re.search(r"^var/lib/dpkg/(.*-old|lock.*)$", str(path.relative_to(root)))}
+
+
+def of(packages, names):
+    return [path for path in packages if path.name.startswith(names)]
+
+
+def install(slower):
+    """Job: the life of the packages on a host and in its guest."""
+    cache.discard(BUILD)
+    share = BUILD / "share"
+    share.mkdir(parents=True)
+    versions = {version: make(version, BUILD / version) for version in (FIRST, SECOND)}
+    for name, packages in zip(("first", "second"), versions.values(), strict=True):
+        (share / name).mkdir()
+        for path in of(packages, FOR_GUESTS):
+            shutil.copyfile(path, share / name / path.name)
+    shutil.copyfile(HERE / "debs.sh", share / "debs.sh")
+    # With what it needs of the same suite.
+    guest = system("guest", (*GUEST, f"linux-image-{kernels.get('stock').release}/{suite()}-backports"))
+    root = BUILD / "host"
+    base.step("copying the host's system", ["cp", "-a", "--reflink=auto", system("host", HOST) / "tree", root], quiet=True)
+    # Where INSIDE mounts them.
+    for folder in (base.CACHE, base.TOP):
+        (root / folder.relative_to("/")).mkdir(parents=True, exist_ok=True)
+    results, before = Results(), files(root)
+    for packages in versions.values():
+        for path in packages:
+            shutil.copyfile(path, root / "tmp" / path.name)
+    inside = ["chroot", root]
+    names = [f"/tmp/{path.name}" for path in versions[FIRST]]
+    results.command("lintian", *inside, "lintian", "--allow-root", "--fail-on", "error,warning", *names)
+    for version, packages in versions.items():
+        results.command(f"host: install {version}", *inside, "dpkg", "-i", *(f"/tmp/{path.name}" for path in of(packages, FOR_HOSTS)))
+        results.command("host: help", *inside, "qpair-qemu", "-device", "qpair,help", wanted="qpair options:")
+    results.count.add(in_guest(guest, root, share, slower))
+    results.command("host: remove", *inside, "dpkg", "--remove", FOR_HOSTS)
+    results.command("host: purge", *inside, "dpkg", "--purge", FOR_HOSTS)
+    results.tell("host: nothing is left", sorted(files(root) ^ before))
+    if not results.count.failed:
+        cache.discard(BUILD)
+    return results.count
+
+
+def in_guest(system, root, share, slower):
+    """Boots the guest's system under the host's emulator, and runs debs.sh in it."""
+    emulator = BUILD / "emulator"
+    emulator.write_text(INSIDE.format(root=root, folders=f"{base.CACHE} {base.TOP}", program="qpair-qemu"))
+    emulator.chmod(0o755)
+    disk = f"-drive file={system / 'image'},if=none,id=debian,format=raw,snapshot=on -device virtio-blk-pci,drive=debian"
+    script = (
+        "mkdir /debian && mount -t ext4 /dev/vda /debian && for name in dev proc sys; do mount --bind /$name /debian/$name; done"
+        " && mount --bind . /debian/mnt && chroot /debian /bin/sh /mnt/debs.sh"
+    )
+    options = ["--qemu", emulator, "--no-insmod", "--package", "qpair-ring", "--load", "ext4", "--mem", "1G", "--share", share, "--qemu-opt", disk]
+    status, text, _ = jobs.guest("packages-guest", options, ["sh", "-c", script], TIMEOUT * slower)
+    count, plan = ktap.of_ktap(text), re.search(r"^1\.\.(\d+)$", text, re.MULTILINE)
+    if status != 0 or not plan or count.total != int(plan[1]):
+        count.fail(f"{count.total} results, status {status}")
+    return count
+
+
+def twice(_slower):
+    """Job: a copy of the checkout, at another path, by a user with other settings, makes the same."""
+    results, copy = Results(), base.TOP / "build/packages-copy"
+    cache.discard(copy)
+    for path in check.files():
+        there = copy / path.relative_to(base.TOP)
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, there, follow_symlinks=False)
+    git = base.output("git", "-C", base.TOP, "rev-parse", "--absolute-git-dir").strip()
+    (copy / ".git").write_text(f"gitdir: {git}\n")
+    ours = make(FIRST, copy / "build/ours")
+    script = 'umask 077; TZ=Pacific/Auckland LC_ALL=C exec "$@"'
+    base.step("making the packages in a copy", ["sh", "-c", script, "sh", copy / "scripts/py", "debs", "--version", FIRST, "--output", copy / "build/theirs"])
+    for path in ours:
+        other = copy / "build/theirs" / path.name
+        same = other.exists() and hashlib.sha256(path.read_bytes()).digest() == hashlib.sha256(other.read_bytes()).digest()
+        results.tell(f"the same bytes: {path.name}", [] if same else [f"{path} and {other} differ"])
+    if not results.count.failed:
+        cache.discard(copy)
+    return results.count
