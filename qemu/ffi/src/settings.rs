@@ -141,7 +141,7 @@ impl Setting {
             Ok(())
         } else {
             Err(format!(
-                "Property 'qpair.{}': there is no such queue, or it is full",
+                "Property 'qpair.{}': there is no such queue, or the function is not ready",
                 self.name
             ))
         }

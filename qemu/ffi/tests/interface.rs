@@ -42,6 +42,7 @@ use support::{
     Machine,
     CONTEXT,
     CQ,
+    EQ,
     READY,
     RESET,
     SQ, //
@@ -326,35 +327,123 @@ fn settings_turn_what_they_say() {
     machine.end();
 }
 
+/// The text in a buffer.
+fn said(room: &[c_char]) -> String {
+    // SAFETY: The model leaves a terminated text.
+    let text = unsafe { CStr::from_ptr(room.as_ptr()) };
+    text.to_string_lossy().into_owned()
+}
+
+/// Sets a setting by text; the message of a refusal.
+fn set_text(model: *const QpairModel, name: &str, text: &[u8]) -> Result<(), String> {
+    let mut room = [1; 256];
+    let (from, bytes) = (text.as_ptr().cast(), text.len());
+    // SAFETY: The model exists, and the buffers are the arrays.
+    let done = unsafe {
+        let (error, length) = (room.as_mut_ptr(), room.len());
+        qpair_model_set_text(model, index_of(name), from, bytes, error, length)
+    };
+    if done {
+        Ok(())
+    } else {
+        Err(said(&room))
+    }
+}
+
+#[test]
+fn entries_are_injected_by_their_words() {
+    let machine = Alone::new(true);
+    let model = machine.plug(&defaults()).unwrap();
+    machine.up();
+    assert_eq!(set_text(model, "inject-cqe", b"0:17:0x12:19:20"), Ok(()));
+    assert_eq!(set_text(model, "inject-eqe", b"0:0x21:22"), Ok(()));
+    let words = |at, count| {
+        let words = (0..count).map(|i| machine.board.word(at + 8 * i).load(SeqCst) & !(1 << 63));
+        words.collect::<Vec<_>>()
+    };
+    assert_eq!(words(CQ, 4), [17, 18, 19, 20]);
+    assert_eq!(words(EQ, 2), [0x21, 22]);
+    for (name, text, why) in [
+        ("inject-cqe", "0:1:2:3", "takes 5 numbers"),
+        ("inject-cqe", "0:1:2:3:4:5", "takes 5 numbers"),
+        ("inject-eqe", "0:1:0y2", "takes 3 numbers"),
+        ("inject-eqe", "", "takes 3 numbers"),
+        ("inject-eqe", "9:1:2", "no such queue"),
+        // Not the queue with the index 0.
+        ("inject-cqe", "65536:1:2:3:4", "no such queue"),
+    ] {
+        let refused = set_text(model, name, text.as_bytes()).unwrap_err();
+        assert!(refused.contains(why), "{text}: {refused}");
+    }
+    machine.reg_write(offset::CTRL, RESET);
+    for (name, text) in [("inject-cqe", "0:1:2:3:4"), ("inject-eqe", "0:1:2")] {
+        let refused = set_text(model, name, text.as_bytes()).unwrap_err();
+        assert!(refused.contains("is not ready"), "{refused}");
+    }
+    machine.end();
+}
+
+#[test]
+fn a_halted_function_works_when_it_goes_on() {
+    let machine = Alone::new(true);
+    let model = machine.plug(&defaults()).unwrap();
+    machine.up();
+    // SAFETY: The model lives, and this is the only thread.
+    unsafe { qpair_model_halt(model, true) };
+    assert!(!machine.query());
+    // SAFETY: As above.
+    unsafe { qpair_model_halt(model, false) };
+    assert!(machine.woken.get(), "nothing runs the core");
+    // SAFETY: As above.
+    unsafe { qpair_model_run(model) };
+    assert!(machine.board.word(CQ + 24).load(SeqCst) >> 63 == 1);
+    machine.end();
+}
+
+#[test]
+fn properties_of_the_function_follow_its_settings() {
+    let machine = Alone::new(true);
+    let mut values = defaults();
+    values[index_of("eqs") as usize] = 5;
+    values[index_of("doorbell-pages") as usize] = 9;
+    let model = machine.plug(&values).unwrap();
+    let set = |name, value| {
+        // SAFETY: The model exists; the message buffer is empty.
+        assert!(unsafe { qpair_model_set(model, index_of(name), value, ptr::null_mut(), 0) });
+    };
+    // SAFETY: The model lives, and this is the only thread.
+    unsafe {
+        assert_eq!(qpair_model_vectors(model), 5);
+        assert_eq!(qpair_model_doorbell_bytes(model), 9 * doorbell::PAGE_BYTES);
+        for name in ["core-delay-ns", "wqe-ns"] {
+            assert!(!qpair_model_paced(model));
+            set(name, 1);
+            assert!(qpair_model_paced(model), "{name}");
+            set(name, 0);
+        }
+        assert!(!qpair_model_vanished(model));
+        set("vanish", 1);
+        assert!(qpair_model_vanished(model));
+        set("vanish", 0);
+        // Each write that is to be ignored counts.
+        set("ignore-stops", 2);
+        let ignored = [(); 3].map(|()| qpair_model_ignores_stop(model));
+        assert_eq!(ignored, [true, true, false]);
+    }
+    machine.end();
+}
+
 #[test]
 fn settings_of_text_are_read_back() {
     let machine = Alone::new(true);
     let model = machine.plug(&defaults()).unwrap();
-    let said = |room: &[c_char]| {
-        // SAFETY: The model leaves a terminated text.
-        let text = unsafe { CStr::from_ptr(room.as_ptr()) };
-        text.to_string_lossy().into_owned()
-    };
     let get = |name: &str| {
         let mut room = [1; 1024];
         // SAFETY: The model exists, and the buffer is the array.
         unsafe { qpair_model_get_text(model, index_of(name), room.as_mut_ptr(), room.len()) };
         said(&room)
     };
-    let set = |name: &str, text: &[u8]| {
-        let mut room = [1; 256];
-        let (from, bytes) = (text.as_ptr().cast(), text.len());
-        // SAFETY: The model exists, and the buffers are the arrays.
-        let done = unsafe {
-            let (error, length) = (room.as_mut_ptr(), room.len());
-            qpair_model_set_text(model, index_of(name), from, bytes, error, length)
-        };
-        if done {
-            Ok(())
-        } else {
-            Err(said(&room))
-        }
-    };
+    let set = |name: &str, text: &[u8]| set_text(model, name, text);
     assert_eq!(
         (get("faults"), get("stall")),
         (String::new(), String::new())

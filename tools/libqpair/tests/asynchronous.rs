@@ -10,6 +10,7 @@ use qpair::{
     Access, AsyncEndpoint, Context, Counter, Endpoint, EndpointError, EndpointOptions, Memory, Mr,
     Pd,
 };
+use rustix::io::Errno;
 use support::machine;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -81,6 +82,50 @@ async fn a_ticket_and_an_end_wake_a_task() {
     let mut into = vec![0; 4096];
     assert!(near.recv(&mut into).await.unwrap_err().is_gone());
     later.await.unwrap();
+}
+
+/// A READ and a WRITE have moved their bytes when their calls return, on a device that works later.
+#[tokio::test]
+async fn a_task_waits_for_direct_access() {
+    let (fake, context) = machine();
+    let pd = Pd::new(&context).unwrap();
+    let options = EndpointOptions::new().access(Access::REMOTE_WRITE | Access::REMOTE_READ);
+    let (here, there) = UnixStream::pair().unwrap();
+    let connect = |stream| {
+        let (pd, context, options) = (pd.clone(), context.clone(), options.clone());
+        spawn_blocking(move || Endpoint::connect_in(&pd, &context, &options, stream).unwrap())
+    };
+    let (near, _far) = (connect(here), connect(there));
+    let mut near = AsyncEndpoint::new(near.await.unwrap()).unwrap();
+    let mr = Mr::new(&pd, Memory::new(8192).unwrap(), Access::all()).unwrap();
+    mr.write(0, b"there");
+    fake.by_hand();
+    let device = fake.clone();
+    let works = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            device.machine().settle();
+        }
+    });
+    near.write(mr.sge(0, 5), mr.remote(4096)).await.unwrap();
+    near.read(mr.sge(100, 5), mr.remote(4096)).await.unwrap();
+    let mut got = [0; 5];
+    mr.read(100, &mut got);
+    assert_eq!(&got, b"there");
+    works.abort();
+}
+
+/// A device that is reset completes nothing: a task that waits finds it out.
+#[tokio::test]
+async fn a_task_finds_the_end_by_a_query() {
+    let (fake, context) = machine();
+    let (mut near, _far) = pair(&context, &EndpointOptions::new()).await;
+    fake.machine().says = Some(Err(Errno::IO));
+    let error = near.recv(&mut [0; 4096]).await.unwrap_err();
+    assert!(
+        matches!(&error, EndpointError::Device(error) if error.is_dead()),
+        "{error}"
+    );
 }
 
 /// What the documentation says of calls that are dropped.

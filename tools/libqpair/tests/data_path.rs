@@ -7,8 +7,8 @@ mod support;
 use std::time::Duration;
 
 use qpair::{
-    Channel, Cq, CqOptions, Done, Error, Memory, Mr, Pd, PostError, Qp, QpOptions, Receive,
-    Service, Sge, Status, Wants, WorkRequest,
+    Channel, Counter, Cq, CqOptions, Done, Error, Memory, Mr, Pd, PostError, Qp, QpOptions,
+    Receive, Service, Sge, Status, Wants, WorkRequest,
 };
 use rustix::io::Errno;
 use support::bench::{bench, connect, poll};
@@ -23,6 +23,35 @@ fn read(mr: &Mr, offset: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     mr.read(offset, &mut bytes);
     bytes
+}
+
+#[test]
+fn counters_count_from_an_earlier_time() {
+    let (_fake, context) = machine();
+    let b = bench(context);
+    b.far.post_recv(&[Receive::new(1, &[])]).unwrap();
+    let before = b.context.counters().unwrap();
+    let send = WorkRequest::send_inline(2, b"").signaled();
+    b.near.post_send(&[send]).unwrap();
+    let since = b.context.counters().unwrap().since(&before);
+    let counted = [Counter::SendWqes, Counter::Cqes, Counter::RqDoorbells];
+    assert_eq!(counted.map(|counter| since.get(counter)), [1, 2, 0]);
+    let again = since.iter().find(|(counter, _)| *counter == Counter::Cqes);
+    assert_eq!(again, Some((Counter::Cqes, 2)));
+}
+
+/// READs, atomics and NOPs carry no immediate data, and stay what they are.
+#[test]
+fn only_sends_and_writes_carry_immediate_data() {
+    let (_fake, context) = machine();
+    let b = bench(context);
+    b.mr.write(0, b"read");
+    let here = [b.mr.sge(64, 4)];
+    let fetch = WorkRequest::read(1, &here, b.mr.remote(0)).signaled();
+    b.near.post_send(&[fetch.imm(9)]).unwrap();
+    let came = poll(&b.cq);
+    assert_eq!((came.len(), came[0].done()), (1, Done::Read));
+    assert_eq!((came[0].imm(), read(&b.mr, 64, 4)), (None, b"read".into()));
 }
 
 #[test]

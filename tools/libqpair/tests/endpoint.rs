@@ -17,10 +17,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use qpair::kernel::QpState;
 use qpair::{
     Access, Context, Counter, Cq, CqOptions, Duplex, Endpoint, EndpointError, EndpointOptions,
     Fault, Memory, Mr, Number, Pd, Qp, QpOptions, Receive, Rts, Ticket, WorkRequest,
 };
+use rustix::io::Errno;
 use support::{machine, Fake};
 
 fn pair(context: &Context, a: &EndpointOptions, b: &EndpointOptions) -> (Endpoint, Endpoint) {
@@ -446,6 +448,25 @@ fn an_acknowledgement_may_cross_a_close() {
     let [errors, flushed] =
         [Counter::Errors, Counter::Flushes].map(|which| machine.function.counter(which));
     assert_eq!(errors - flushed, 1, "that of the acknowledgement");
+}
+
+/// A device that is reset, or has failed the queue pair, may complete nothing: a wait finds it out.
+#[test]
+fn a_wait_finds_the_end_by_a_query() {
+    let says = [Err(Errno::IO), Ok(QpState::Error)];
+    let errors = says.map(|said| {
+        let (fake, context) = machine();
+        let options = EndpointOptions::new();
+        let (mut near, _far) = pair(&context, &options, &options);
+        fake.machine().says = Some(said);
+        near.recv(&mut [0; 4096]).unwrap_err()
+    });
+    assert!(
+        matches!(&errors[0], EndpointError::Device(error) if error.is_dead()),
+        "{}",
+        errors[0]
+    );
+    assert!(errors[1].is_gone(), "{}", errors[1]);
 }
 
 /// A program that never sleeps learns of the end too.

@@ -71,6 +71,8 @@ pub(crate) struct Machine {
     pub(crate) roce: bool,
     /// GIDs of the port.
     pub(crate) gids: u32,
+    /// What a query of a queue pair says instead of its state.
+    pub(crate) says: Option<Result<QpState, Errno>>,
 }
 
 /// The machine as the library's kernel.
@@ -172,6 +174,7 @@ impl Machine {
             handles: 0,
             roce: false,
             gids: 1,
+            says: None,
         }
     }
 
@@ -545,8 +548,9 @@ impl Kernel for Fake {
         let mut machine = self.machine();
         machine.of(kind::QP, verb::QUERY, qp, &[0; QpContext::WORDS])?;
         let context = QpContext::decode(&machine.context.load_all(0));
+        let says = machine.says.transpose()?;
         Ok(QpAttributes {
-            state: match context.state {
+            state: says.unwrap_or(match context.state {
                 qp_state::RESET => QpState::Reset,
                 qp_state::INIT => QpState::Init,
                 qp_state::RTR => QpState::Rtr,
@@ -554,7 +558,7 @@ impl Kernel for Fake {
                 qp_state::SQD => QpState::Sqd,
                 qp_state::ERROR => QpState::Error,
                 other => panic!("state {other}"),
-            },
+            }),
             peer: context.peer,
             access: context.access.into(),
             retries: Retries {
