@@ -34,7 +34,7 @@ WHOLE = ("seed", "delay")
 
 @dataclasses.dataclass
 class Wire:
-    """A side of the network, as --wire has it: SIDE[,rxe][,net=NAME][,mtu=N][,FAULT=N...][,pcap=FILE][,third]."""
+    """A side of the network, as --wire has it: SIDE[,rxe][,net=NAME][,mtu=N][,FAULT=N...][,pcap=FILE][,third][,tap=NAME]."""
 
     side: str
     kind: str = QPAIR
@@ -43,6 +43,8 @@ class Wire:
     faults: dict[str, int] = dataclasses.field(default_factory=dict)
     pcap: pathlib.Path | None = None
     third: bool = False
+    # An interface of the host in place of a socket.
+    tap: str = ""
 
     @classmethod
     def parse(cls, text):
@@ -63,8 +65,10 @@ class Wire:
                 wire.faults[key] = int(value)
             elif key == "pcap" and value:
                 wire.pcap = pathlib.Path(value).resolve()
+            elif key == "tap" and value:
+                wire.tap = value
             else:
-                raise base.Fail(f"--wire {text}: {word}", f"SIDE[,rxe][,net=NAME][,mtu=N][,FAULT=N...][,pcap=FILE][,third]; FAULT is {', '.join(FAULTS)}")
+                raise base.Fail(f"--wire {text}: {word}", f"SIDE[,rxe][,net=NAME][,mtu=N][,FAULT=N...][,pcap=FILE][,third][,tap=NAME]; FAULT is {', '.join(FAULTS)}")
         return wire
 
     def words(self):
@@ -73,6 +77,7 @@ class Wire:
         parts += [f"{name}={value}" for name, value in self.faults.items()]
         parts += [f"net={self.net}"] if self.net else []
         parts += ["third"] if self.third else []
+        parts += [f"tap={self.tap}"] if self.tap else []
         return ["--wire", ",".join(parts + ([f"pcap={self.pcap}"] if self.pcap else []))]
 
     @property
@@ -124,10 +129,16 @@ class Wire:
             "QPAIR_WIRE_NETEM": self.netem,
         }
 
+    @property
+    def backend(self):
+        if self.tap:
+            return f"tap,id=net0,ifname={self.tap},script=no,downscript=no,vhost=off"
+        role = "server=on" if self.side == "a" and not self.third else "server=off,reconnect-ms=200"
+        return f"stream,id=net0,{role},addr.type=unix,addr.path={self.socket},addr.abstract=on"
+
     def add(self, machine):
         """Adds the network device to a machine."""
-        role = "server=on" if self.side == "a" and not self.third else "server=off,reconnect-ms=200"
-        machine.add("-netdev", f"stream,id=net0,{role},addr.type=unix,addr.path={self.socket},addr.abstract=on")
+        machine.add("-netdev", self.backend)
         # At a port of its own it can be unplugged.
         machine.add("-device", "pcie-root-port,id=network,chassis=64,slot=64")
         machine.add("-device", f"virtio-net-pci,id=nic0,bus=network,netdev=net0,mac={self.mac},host_mtu={self.mtu},romfile=")

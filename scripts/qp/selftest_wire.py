@@ -30,7 +30,7 @@ class Side:
 
 class Wires(unittest.TestCase):
     def test_an_option_is_its_words(self):
-        for text in ("a", "b,rxe", "a,net=x,mtu=4200,seed=7", "b,rxe,loss=10,delay=500,pcap=/tmp/file", "b,net=x,third"):
+        for text in ("a", "b,rxe", "a,net=x,mtu=4200,seed=7", "b,rxe,loss=10,delay=500,pcap=/tmp/file", "b,net=x,third", "a,tap=tap0"):
             side = network.Wire.parse(text)
             self.assertEqual(network.Wire.parse(side.words()[1]), side)
         self.assertEqual(network.Wire.parse("b,rxe").device, "rxe0")

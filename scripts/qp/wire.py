@@ -159,6 +159,7 @@ def parse(argv):
     add("--delay", type=int, default=0, metavar="US", help="each frame takes so many microseconds more")
     add("--seed", type=int, default=0, metavar="N", help="which frames these are")
     add("--mtu", type=int, default=1500, metavar="BYTES", help="the MTU of the network devices (1500)")
+    add("--taps", metavar="A,B", help="interfaces of the host, of both guests, in place of a socket")
     add("--pcap", metavar="FILE", help="store the frames that guest a sends and receives")
     add("--forge", type=int, metavar="SEED", help="a third station forges frames from those that it hears (scripts/qp/intruder.py)")
     add("--timeout", type=runner.positive, default=120, metavar="S", help="timeout of each command in seconds (120)")
@@ -180,6 +181,9 @@ def run(argv):
     limit = BOOT + 2 * args.timeout
     options = ["--timeout", limit, *args.guest]
     both = wires(kinds, f"{os.getpid()}", {name: getattr(args, name) for name in network.FAULTS}, args.mtu, args.pcap, args.forge is not None)
+    if args.taps:
+        for side, tap in zip(both, args.taps.split(","), strict=True):
+            side.tap = tap
     with intruder.between(both, args.forge), connected(both, options, lambda side: base.LOGS / f"wire-{side}") as wire:
         (served, said), (status, text) = wire.run(0, 1, (args.command, client), args.timeout)
     sys.stderr.write(said)
