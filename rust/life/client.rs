@@ -9,6 +9,10 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
         Arc,
         Mutex, //
     }, //
@@ -44,11 +48,15 @@ pub(crate) trait Client: Send + Sync {
 pub(crate) struct Clients {
     #[pin]
     list: Mutex<KVVec<Option<Arc<dyn Client>>>>,
+    left: Atomic<u64>,
 }
 
 impl Clients {
     pub(super) fn new() -> impl PinInit<Self> {
-        pin_init!(Self { list <- new_mutex!(KVVec::new(), "Device::clients") })
+        pin_init!(Self {
+            list <- new_mutex!(KVVec::new(), "Device::clients"),
+            left: Atomic::new(0),
+        })
     }
 
     /// Calls `f` for every client, with the list unlocked. No client changes its index.
@@ -65,9 +73,14 @@ impl Clients {
         }
     }
 
-    /// How many there are. May sleep, but not for long.
-    pub(crate) fn count(&self) -> usize {
-        self.list.lock().iter().flatten().count()
+    /// As [`Self::dismiss`], of an object of a kernel ULP, which [`Self::left`] counts.
+    pub(crate) fn dismiss_of_ulp(&self, client: &dyn Client) {
+        self.dismiss(client);
+        self.left.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn left(&self) -> u64 {
+        self.left.load(Relaxed)
     }
 
     /// Adds a client at the first free index; returns it. May sleep, but not for long.

@@ -33,14 +33,20 @@ use crate::{
         PCI_REVISION,
         PCI_VENDOR, //
     },
-    kernel::rdma::{
-        self,
-        Config,
-        DeviceAttributes,
-        Gid,
-        PortAttributes,
-        PortEvent,
-        Registration, //
+    kernel::{
+        pci::{
+            channel,
+            Channel, //
+        },
+        rdma::{
+            self,
+            Config,
+            DeviceAttributes,
+            Gid,
+            PortAttributes,
+            PortEvent,
+            Registration, //
+        }, //
     },
     life::{
         client::{
@@ -142,9 +148,6 @@ impl rdma::Driver for Verbs {
     }
 }
 
-/// So often an unregistration is waited for, if clients have left since: a minute.
-const PERIODS: u32 = 12;
-
 /// The RDMA device of a function, registered while that is up.
 #[pin_data]
 pub(crate) struct RdmaDevice {
@@ -178,7 +181,8 @@ impl RdmaDevice {
     ///
     /// # Errors
     ///
-    /// Those of [`Registration::new`].
+    /// Those of [`Registration::new`]. `EIO` if the function fails meanwhile: what is registered then
+    /// is unregistered by the shutdown.
     pub(crate) fn register(&self, pdev: &pci::Device<Bound>) -> Result {
         let mut registration = self.registration.lock();
         let epoch = self.device.epoch();
@@ -212,30 +216,27 @@ impl RdmaDevice {
     }
 
     /// Unregisters it while the function works, before unbind shuts that down: kernel ULPs end their
-    /// connections, for which they exchange messages. Does nothing if the function is not up. The
-    /// shutdown waits again for an unregistration that lasts: it ends most of what holds it up. Under
-    /// the device lock. Sleeps, as long as clients leave, but a minute at most.
+    /// connections, for which they exchange messages. Does nothing if the function is not up. Waits
+    /// five seconds, and as long as kernel ULPs give objects back, but a minute at most. The shutdown
+    /// waits again: it cancels most of what an unregistration can wait for. Under the device lock.
+    /// Sleeps.
     pub(crate) fn unregister(&self, pdev: &pci::Device<Bound>) {
-        // One that is not up is not accessed.
         let is_up = || self.device.health() == Health::Up;
-        if !(is_up() && self.device.look(pdev.as_ref()).is_ok() && is_up()) {
+        // Only a device that is up, behind a link that works, is read.
+        let works = is_up() && matches!(channel(pdev.as_ref()), Ok(Channel::Normal));
+        if !(works && self.device.look(pdev.as_ref()).is_ok() && is_up()) {
             return;
         }
-        let mut registration = self.registration.lock();
-        let Some(registered) = &mut *registration else {
+        // Not locked while it waits: the watchdog may announce a loss.
+        let ended = (*self.registration.lock()).as_mut().map(Registration::end);
+        let Some(ended) = ended else {
             return;
         };
-        let ended = registered.end();
-        // The watchdog may notify it meanwhile.
-        drop(registration);
-        let mut left = usize::MAX;
-        for _ in 0..PERIODS {
-            let now = self.device.clients.count();
-            if now >= left || ended.wait() {
-                return;
-            }
-            left = now;
-        }
+        let mut left = self.device.clients.left();
+        ended.wait_unless(|| {
+            let before = core::mem::replace(&mut left, self.device.clients.left());
+            left == before || !is_up()
+        });
     }
 
     /// As [`Self::register`], after a reset, resume or recovery. A failure makes the device fatal,
@@ -255,7 +256,9 @@ impl Client for RdmaDevice {
     fn lost(&self, _why: Lost) {
         let registration = self.registration.lock().take();
         if let Some(mut registration) = registration {
-            let _in_time = registration.end().wait();
+            // Again, after an unbind has begun: the gate is closed now, so no page is mapped any more.
+            registration.cut();
+            registration.end().wait_unless(|| true);
         }
     }
 

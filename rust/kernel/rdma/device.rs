@@ -2,8 +2,8 @@
 
 //! A device of the core: its facts and counters; registered and unregistered by a worker.
 //!
-//! The core calls its kernel ULPs meanwhile. They take back the memory that they have posted, which
-//! they must not before the device is quiet, and so may wait for that without end. The task that
+//! The core calls its kernel ULPs meanwhile. They take back the memory that they have posted, for
+//! which the device has to flush it or to be quiet, and so may wait without end. The task that
 //! registers or unregisters the device holds the device lock: it waits for the worker, but not
 //! without end.
 
@@ -55,13 +55,25 @@ use kernel::{
     }, //
 };
 
-/// How long an unregistration is waited for: a page fault of a process may last for ever. Also how
-/// long a registration waits before it looks whether the device is lost.
+/// How long a task waits for the worker before it looks whether to wait again.
 const PATIENCE: Msecs = 5000;
 
-/// So often a task waits for a registration for [`PATIENCE`]. The core may hold it up for another
-/// device, whose ULPs wait: it adds clients to a device with `devices_rwsem` held.
+/// How many times it waits at most. A page fault of a process may hold an unregistration up for ever,
+/// and the ULPs of another device a registration: the core adds clients with `devices_rwsem` held.
 const PERIODS: u32 = 12;
+
+/// Waits for the worker, until `is_over`. Returns whether it has completed. Sleeps.
+fn wait_unless(done: &Completion, mut is_over: impl FnMut() -> bool) -> bool {
+    for _ in 0..PERIODS {
+        if done.wait_timeout(PATIENCE) {
+            return true;
+        }
+        if is_over() {
+            break;
+        }
+    }
+    false
+}
 
 /// How long values of counters are good, in milliseconds. A read may take as many calls as there
 /// are counters.
@@ -185,8 +197,7 @@ struct DeviceWork<T: Driver> {
     parent: ARef<kernel::device::Device>,
     /// Where the result of the registration goes.
     attempt: Option<Arc<Attempt<T>>>,
-    done: Arc<Completion>,
-    mappings: Arc<Mappings>,
+    done: Unregistration,
     events: Events<PortEvent>,
 }
 
@@ -222,7 +233,6 @@ impl<T: Driver> DeviceWork<T> {
         // Not by the drop, which would wait for this very worker.
         let abandoned = attempt.end(result).err().and_then(Result::ok);
         if let Some(this) = abandoned.and_then(|mut owned| owned.0.take()) {
-            this.cut();
             Self::unregister(this);
         }
     }
@@ -232,16 +242,10 @@ impl<T: Driver> DeviceWork<T> {
         this.as_mut().project().dev.follower = None;
         // SAFETY: Registered, by the type invariant of `Owned`; then no longer.
         unsafe { bindings::ib_unregister_device(this.dev.raw.as_ptr()) };
+        this.events.cut();
         let done = this.done.clone();
         drop(this);
-        // The task with the device lock may wait twice.
-        done.complete_all();
-    }
-
-    /// Takes doorbell pages away at once. No event is reported any more. Sleeps.
-    fn cut(&self) {
-        self.mappings.zap();
-        self.events.cut();
+        done.complete();
     }
 }
 
@@ -295,7 +299,7 @@ impl<T: Driver> Attempt<T> {
     /// That of the registration; `EIO` if it has not ended and `is_lost` is true, or after
     /// `PERIODS`.
     fn wait(&self, is_lost: impl Fn() -> bool) -> Result<Owned<T>> {
-        let _ended = (0..PERIODS).any(|_| self.ended.wait_timeout(PATIENCE) || is_lost());
+        let _ended = wait_unless(&self.ended, is_lost);
         let abandoned = Stage::Abandoned;
         match core::mem::replace(&mut *self.progress.lock(), abandoned) {
             Stage::Ended(result) => result,
@@ -326,23 +330,34 @@ struct Owned<T: Driver>(Option<Pin<KBox<DeviceWork<T>>>>);
 // SAFETY: Nothing is accessed through a reference.
 unsafe impl<T: Driver> Sync for Owned<T> {}
 
-/// A device that is being unregistered.
+/// The end of a device that is being unregistered.
 #[derive(Clone)]
 pub struct Unregistration(Arc<Completion>);
 
 impl Unregistration {
-    /// Waits until all its objects are destroyed, but not long for a process: a call that lasts keeps
-    /// the objects of all. Returns whether they are. Sleeps.
-    #[must_use]
-    pub fn wait(&self) -> bool {
-        self.0.wait_timeout(PATIENCE)
+    fn new() -> Result<Self> {
+        Ok(Self(Arc::pin_init(Completion::new(), GFP_KERNEL)?))
+    }
+
+    /// All objects of the device are destroyed. More than one task may wait for that, and more than
+    /// once.
+    fn complete(&self) {
+        self.0.complete_all();
+    }
+
+    /// Waits until all objects are destroyed: for five seconds, and again unless `is_over`, a minute
+    /// at most. A call of a process that lasts keeps the objects of all. Returns whether they are
+    /// destroyed. Sleeps.
+    pub fn wait_unless(&self, is_over: impl FnMut() -> bool) -> bool {
+        wait_unless(&self.0, is_over)
     }
 }
 
-/// A registered RDMA device. The drop begins to unregister it, and waits for nothing; if it is
-/// forgotten, the unbinding of its parent does.
+/// A registered RDMA device. The drop lets the worker unregister it, and so does the unbinding of
+/// its parent.
 pub struct Registration<T: Driver> {
     events: Events<PortEvent>,
+    mappings: Arc<Mappings>,
     ended: Unregistration,
     owned: Option<Devres<Owned<T>>>,
 }
@@ -373,7 +388,7 @@ impl<T: Driver> Registration<T> {
             };
             counters.push(named, GFP_KERNEL)?;
         }
-        let done = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
+        let ended = Unregistration::new()?;
         let attempt = Attempt::new()?;
         let part = DevicePart {
             data,
@@ -415,8 +430,7 @@ impl<T: Driver> Registration<T> {
             // SAFETY: It is dropped before the device is freed.
             dev.follower = Some(unsafe { Follower::new(allocated, mac) }?);
         }
-        let (port_events, shared) = (events.clone(), attempt.clone());
-        let ended = Unregistration(done.clone());
+        let (port_events, shared, done) = (events.clone(), attempt.clone(), ended.clone());
         let registered = KBox::pin_init(
             pin_init!(DeviceWork {
                 work <- new_work!("DeviceWork::work"),
@@ -424,7 +438,6 @@ impl<T: Driver> Registration<T> {
                 parent: (&**parent).into(),
                 attempt: Some(shared),
                 done,
-                mappings,
                 events: port_events,
             }),
             GFP_KERNEL,
@@ -433,17 +446,25 @@ impl<T: Driver> Registration<T> {
         let owned = attempt.wait(is_lost)?;
         // If this fails, it drops what is registered by now.
         let owned = Devres::new::<Error>(parent, Ok(owned)).inspect_err(|_| {
-            let _in_time = ended.wait();
+            ended.wait_unless(|| true);
         })?;
         Ok(Self {
             events,
+            mappings,
             ended,
             owned: Some(owned),
         })
     }
 
-    /// Takes doorbell pages away, and begins to destroy all objects of all processes and ULPs, if it
-    /// has not yet. Sleeps.
+    /// Takes doorbell pages away: for good, if the driver maps no more. No event is reported any
+    /// more. Sleeps.
+    pub fn cut(&self) {
+        self.mappings.zap();
+        self.events.cut();
+    }
+
+    /// Lets the worker unregister the device, which destroys all objects of all processes and ULPs,
+    /// if it has not been asked to. Process context.
     pub fn end(&mut self) -> Unregistration {
         self.owned = None;
         self.ended.clone()
@@ -458,7 +479,6 @@ impl<T: Driver> Registration<T> {
 impl<T: Driver> Drop for Owned<T> {
     fn drop(&mut self) {
         if let Some(registered) = self.0.take() {
-            registered.cut();
             DeviceWork::queue(registered);
         }
     }
@@ -566,10 +586,10 @@ mod tests {
 
     #[test]
     fn an_unregistration_is_waited_for_more_than_once() -> Result {
-        let ended = Unregistration(Arc::pin_init(Completion::new(), GFP_KERNEL)?);
-        ended.0.complete_all();
-        assert!(ended.wait());
-        assert!(ended.clone().wait());
+        let ended = Unregistration::new()?;
+        ended.complete();
+        assert!(ended.wait_unless(|| true));
+        assert!(ended.clone().wait_unless(|| true));
         Ok(())
     }
 }

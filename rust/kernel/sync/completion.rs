@@ -12,7 +12,7 @@ use kernel::{
     types::Opaque, //
 };
 
-/// Counts completions that were not yet waited for.
+/// Counts completions that were not yet waited for, until all waiters are completed.
 #[pin_data]
 pub struct Completion {
     #[pin]

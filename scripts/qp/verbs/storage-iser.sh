@@ -65,7 +65,7 @@ recover() {
 		rmdir $portal
 		listen
 	fi
-	if [ $what = unbind ] && dmesg -c | grep -q 'iscsi_iser_task_init: Failed'; then
+	if [ $what = unbind ] && dmesg | tail -n +$((logged + 1)) | grep -q 'iscsi_iser_task_init: Failed'; then
 		kill -TERM $fio 2>/dev/null
 		wait $fio
 		grep -q ' err= 5 ' "$said" || fail "not EIO of fio"

@@ -22,7 +22,7 @@ usage: qpair-selftest [OPTION]... GROUP[/CASE]... [!GROUP/CASE]...
   --list           show the cases and end
   --seed N         start all random numbers here (default: the time)
   --repeat N       run the cases N times, the next time with the next seed
-  --rounds N       of each way to end, in the cases of `endings` (default: by case)
+  --rounds N       rounds of each way to end, in the cases ended_by_* (default: by case)
   --brief          on the debug kernel: few rounds of races, few of many points of `faults`
   --every-point    fail every point of `faults`, where otherwise a part of many is failed
   --patience S     seconds that anything may take (default: 20, on the debug kernel 120)";

@@ -72,11 +72,6 @@ impl Ending {
     fn spares_the_device(self) -> bool {
         matches!(self, Self::Kill | Self::Link)
     }
-
-    /// Whether the function keeps its driver, and is reset once.
-    fn resets(self) -> bool {
-        matches!(self, Self::Reset | Self::Error | Self::Sleep(_))
-    }
 }
 
 /// The device, and what ends it.
@@ -155,7 +150,7 @@ impl Target {
         Ok(())
     }
 
-    /// One round. Returns how long the device was away.
+    /// One round. Returns how long it took to end what ends and to come back.
     fn round(&mut self, way: Ending, works_on: &[Work]) -> Result<Duration> {
         let epoch = Context::open(self.device)?.info.limits.epoch;
         let mut beside = match way {
@@ -173,9 +168,12 @@ impl Target {
         }
         self.come_back(way)?;
         let away = start.elapsed();
-        let epochs = match way.resets() {
-            true => epoch + 1..=epoch + 1,
-            false => 0..=u32::MAX,
+        let epochs = match way {
+            Ending::Kill | Ending::Link => epoch..=epoch,
+            Ending::Reset | Ending::Error | Ending::Sleep(_) => epoch + 1..=epoch + 1,
+            Ending::Fatal => epoch + 1..=u32::MAX,
+            // Another life.
+            Ending::Module | Ending::Unbind | Ending::Remove | Ending::Unplug => 0..=u32::MAX,
         };
         works_anew(self.device, &mut self.rng, epochs)?;
         beside.as_mut().map_or(Ok(()), Bystander::unharmed)?;
@@ -183,8 +181,8 @@ impl Target {
     }
 }
 
-/// Each of `ways` in turn, in so many rounds of each. Nothing is left of a round, and none takes
-/// memory.
+/// Each of `ways` once in each of `rounds` turns, in a random order. Nothing is left of it, and no
+/// memory is lost, as far as so many rounds can tell.
 fn repeatedly(setup: &Setup, rounds: u32, ways: &[Ending]) -> Result<()> {
     let rounds = match ROUNDS.load(Ordering::Relaxed) {
         0 => rounds,
@@ -194,7 +192,13 @@ fn repeatedly(setup: &Setup, rounds: u32, ways: &[Ending]) -> Result<()> {
     let before = Baseline::take()?;
     let mut trend = MemoryTrend::default();
     let mut times: BTreeMap<Ending, Vec<Duration>> = BTreeMap::new();
-    for (round, &way) in (0..rounds).zip(ways.iter().cycle()) {
+    let mut turn = Vec::new();
+    for round in 0..rounds {
+        if turn.is_empty() {
+            turn = ways.to_vec();
+            target.rng.shuffle(&mut turn);
+        }
+        let way = turn.pop().context("no way to end")?;
         let works_on: Vec<Work> = (0..2).map(|_| Work::any(&mut target.rng)).collect();
         let place = || format!("round {round}, {way:?}, {works_on:?}");
         let time = target.round(way, &works_on).with_context(place)?;
@@ -236,13 +240,13 @@ pub(super) fn ended_by_the_guest(setup: &Setup) -> Result<()> {
 /// A round takes 0.4 s, and many times that under the detectors.
 pub(super) fn ended_by_the_host(setup: &Setup) -> Result<()> {
     let ways = [Ending::Unplug, Ending::Fatal, Ending::Link];
-    repeatedly(setup, world::rounds(20, 10), &ways)
+    repeatedly(setup, world::rounds(30, 20), &ways)
 }
 
-/// Suspending only the devices is quicker.
+/// A round takes 0.5 s.
 pub(super) fn ended_by_sleep(setup: &Setup) -> Result<()> {
     let ways = [Sleep::Ram, Sleep::Devices(0)].map(Ending::Sleep);
-    repeatedly(setup, world::rounds(4, 1), &ways)
+    repeatedly(setup, world::rounds(6, 1), &ways)
 }
 
 pub(super) fn ended_by_the_link(setup: &Setup) -> Result<()> {

@@ -26,6 +26,7 @@ use crate::raw::Cq;
 use crate::raw::CqArg;
 use crate::raw::Endless;
 use crate::raw::Mr;
+use crate::raw::Page;
 use crate::raw::Pd;
 use crate::raw::Qp;
 use crate::raw::QpArg;
@@ -85,8 +86,9 @@ fn call(place: Place, pd: &Pd, cq: &Cq, endless: u64, good: u64) -> Result<(), E
     }
 }
 
-/// Blocks a thread, reports it to the parent, and waits for the message to release it; then the
-/// call must fail, since the device is gone.
+/// Blocks a thread, reports it to the parent, and maps its doorbell page for as long as it may. Then
+/// waits for the message to release the thread: the last page must be ordinary memory, and the call
+/// must fail, since the device is gone.
 fn hang(place: Place, device: usize, link: &Link) -> Result<()> {
     let ctx = Context::open(device)?;
     let (pd, cq) = (Pd::new(&ctx)?, Cq::new(&ctx, 64)?);
@@ -96,13 +98,20 @@ fn hang(place: Place, device: usize, link: &Link) -> Result<()> {
         let thread = scope.spawn(|| call(place, &pd, &cq, endless.memory.addr(), good.addr()));
         endless.caught()?;
         link.tell(1)?;
+        let mut last = Page::map(ctx.fd())?;
+        while let Ok(page) = Page::map(ctx.fd()) {
+            last = page;
+        }
         link.hear()?;
+        last.store(8, u64::MAX);
+        let is_memory = last.load(8) == u64::MAX;
         // Other threads of the same process can make calls.
         let refused = ctx.alloc_pd();
         endless.release()?;
         let result = thread
             .join()
             .map_err(|_| anyhow::anyhow!("the thread panicked"))?;
+        ensure!(is_memory, "{place:?}: a doorbell page after unbind");
         ensure!(
             refused == Err(Errno::EIO),
             "another thread's call gave {refused:?}"
@@ -117,7 +126,7 @@ fn hang(place: Place, device: usize, link: &Link) -> Result<()> {
     })
 }
 
-/// The device is unbound while a thread is blocked: unbind returns at once, and the thread's call
+/// The device is unbound while a thread is blocked: unbind does not wait for it, and the thread's call
 /// fails when it resumes.
 pub(super) fn hung_in_an_ioctl(setup: &Setup) -> Result<()> {
     let address = world::function(0)?;
