@@ -274,8 +274,7 @@ impl pci::Driver for PciDriver {
         Data::new(pdev)
     }
 
-    fn unbind<'bound>(pdev: &'bound pci::Device<Core<'_>>, data: Pin<&Self::Data<'bound>>) {
-        data.verbs.0.unregister(pdev);
+    fn unbind<'bound>(_pdev: &'bound pci::Device<Core<'_>>, data: Pin<&Self::Data<'bound>>) {
         data.running.shut_down();
     }
 }

@@ -9,10 +9,6 @@ use kernel::{
     new_mutex,
     prelude::*,
     sync::{
-        atomic::{
-            Atomic,
-            Relaxed, //
-        },
         Arc,
         Mutex, //
     }, //
@@ -48,15 +44,11 @@ pub(crate) trait Client: Send + Sync {
 pub(crate) struct Clients {
     #[pin]
     list: Mutex<KVVec<Option<Arc<dyn Client>>>>,
-    left: Atomic<u64>,
 }
 
 impl Clients {
     pub(super) fn new() -> impl PinInit<Self> {
-        pin_init!(Self {
-            list <- new_mutex!(KVVec::new(), "Device::clients"),
-            left: Atomic::new(0),
-        })
+        pin_init!(Self { list <- new_mutex!(KVVec::new(), "Device::clients") })
     }
 
     /// Calls `f` for every client, with the list unlocked. No client changes its index.
@@ -71,16 +63,6 @@ impl Clients {
             }
             place += 1;
         }
-    }
-
-    /// As [`Self::dismiss`], of an object of a kernel ULP, which [`Self::left`] counts.
-    pub(crate) fn dismiss_of_ulp(&self, client: &dyn Client) {
-        self.dismiss(client);
-        self.left.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn left(&self) -> u64 {
-        self.left.load(Relaxed)
     }
 
     /// Adds a client at the first free index; returns it. May sleep, but not for long.

@@ -33,20 +33,14 @@ use crate::{
         PCI_REVISION,
         PCI_VENDOR, //
     },
-    kernel::{
-        pci::{
-            channel,
-            Channel, //
-        },
-        rdma::{
-            self,
-            Config,
-            DeviceAttributes,
-            Gid,
-            PortAttributes,
-            PortEvent,
-            Registration, //
-        }, //
+    kernel::rdma::{
+        self,
+        Config,
+        DeviceAttributes,
+        Gid,
+        PortAttributes,
+        PortEvent,
+        Registration, //
     },
     life::{
         client::{
@@ -55,10 +49,7 @@ use crate::{
         },
         device::Device, //
     },
-    policy::lifecycle::{
-        Failure,
-        Health, //
-    }, //
+    policy::lifecycle::Failure, //
 };
 use kernel::{
     device::Bound,
@@ -181,8 +172,7 @@ impl RdmaDevice {
     ///
     /// # Errors
     ///
-    /// Those of [`Registration::new`]. `EIO` if the function fails meanwhile: what is registered then
-    /// is unregistered by the shutdown.
+    /// Those of [`Registration::new`].
     pub(crate) fn register(&self, pdev: &pci::Device<Bound>) -> Result {
         let mut registration = self.registration.lock();
         let epoch = self.device.epoch();
@@ -203,8 +193,6 @@ impl RdmaDevice {
         let is_lost = || self.device.enter(epoch).is_err();
         let new = Registration::new(pdev.as_ref(), config, registered, is_lost)?;
         let port = new.port_events();
-        // If what follows fails, the shutdown unregisters it.
-        *registration = Some(new);
         self.device.watch_link(port.clone())?;
         // The link may have changed between the core's query and the handler.
         let pass = self.device.enter(epoch)?;
@@ -212,31 +200,8 @@ impl RdmaDevice {
             true => PortEvent::Active,
             false => PortEvent::Down,
         });
+        *registration = Some(new);
         Ok(())
-    }
-
-    /// Unregisters it while the function works, before unbind shuts that down: kernel ULPs end their
-    /// connections, for which they exchange messages. Does nothing if the function is not up. Waits
-    /// five seconds, and as long as kernel ULPs give objects back, but a minute at most. The shutdown
-    /// waits again: it cancels most of what an unregistration can wait for. Under the device lock.
-    /// Sleeps.
-    pub(crate) fn unregister(&self, pdev: &pci::Device<Bound>) {
-        let is_up = || self.device.health() == Health::Up;
-        // Only a device that is up, behind a link that works, is read.
-        let works = is_up() && matches!(channel(pdev.as_ref()), Ok(Channel::Normal));
-        if !(works && self.device.look(pdev.as_ref()).is_ok() && is_up()) {
-            return;
-        }
-        // Not locked while it waits: the watchdog may announce a loss.
-        let ended = (*self.registration.lock()).as_mut().map(Registration::end);
-        let Some(ended) = ended else {
-            return;
-        };
-        let mut left = self.device.clients.left();
-        ended.wait_unless(|| {
-            let before = core::mem::replace(&mut left, self.device.clients.left());
-            left == before || !is_up()
-        });
     }
 
     /// As [`Self::register`], after a reset, resume or recovery. A failure makes the device fatal,
@@ -255,11 +220,7 @@ impl RdmaDevice {
 impl Client for RdmaDevice {
     fn lost(&self, _why: Lost) {
         let registration = self.registration.lock().take();
-        if let Some(mut registration) = registration {
-            // Again, after an unbind has begun: the gate is closed now, so no page is mapped any more.
-            registration.cut();
-            registration.end().wait_unless(|| true);
-        }
+        drop(registration);
     }
 
     fn unmap(&self) {}

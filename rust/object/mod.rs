@@ -30,12 +30,11 @@
 //!
 //! # Removal
 //!
-//! An unbind first unregisters the RDMA device, if the function works. A shutdown first makes the
-//! device quiet. So a destroy may find the device closed; it succeeds all the same, as the core
-//! expects. A call that lasts, in a page fault of its process, delays the unregistration but not the
-//! shutdown: what the device could access was taken from it by
-//! [`Process::unmap`](crate::life::client::Client::unmap), and the poll names no object, since its
-//! [`Events`](crate::kernel::rdma::Events) are cut off first.
+//! A shutdown first makes the device quiet, then unregisters the RDMA device. So a destroy may find
+//! the device closed; it succeeds all the same, as the core expects. A call that lasts, in a page
+//! fault of its process, delays the unregistration but not the shutdown: what the device could
+//! access was taken from it by [`Process::unmap`](crate::life::client::Client::unmap), and the
+//! poll names no object, since its [`Events`](crate::kernel::rdma::Events) are cut off first.
 //!
 //! # Locks
 //!

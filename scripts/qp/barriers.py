@@ -31,8 +31,8 @@ POINTS = {
     "SQ of a ULP: entries before the tail": (r"Ops<.*>>::post_send$", r"", "dma_wmb", 1),
     "RQ of a ULP: entries before the tail": (r"Ops<.*>>::post_recv$", r"", "dma_wmb", 1),
     "commands: completion before the context": (
-        # Unregistering an RDMA device waits as well, also in the unbind.
-        r"^(?!<qpair::kernel::sync::completion::Completion>::|.*(rdma::device|RdmaDevice|pci::Driver>::unbind$))",
+        # Unregistering an RDMA device waits as well.
+        r"^(?!<qpair::kernel::sync::completion::Completion>::|.*(rdma::device|RdmaDevice))",
         r"\bwait_for_completion_timeout\b|Completion.*wait_timeout",
         "dma_rmb",
         1,

@@ -2,8 +2,8 @@
 
 //! A device of the core: its facts and counters; registered and unregistered by a worker.
 //!
-//! The core calls its kernel ULPs meanwhile. They take back the memory that they have posted, for
-//! which the device has to flush it or to be quiet, and so may wait without end. The task that
+//! The core calls its kernel ULPs meanwhile. They take back the memory that they have posted, which
+//! they must not before the device is quiet, and so may wait for that without end. The task that
 //! registers or unregisters the device holds the device lock: it waits for the worker, but not
 //! without end.
 
@@ -55,25 +55,13 @@ use kernel::{
     }, //
 };
 
-/// How long a task waits for the worker before it looks whether to wait again.
+/// How long a drop waits for the calls of processes: a page fault of a process may last for ever.
+/// Also how long a registration waits before it looks whether the device is lost.
 const PATIENCE: Msecs = 5000;
 
-/// How many times it waits at most. A page fault of a process may hold an unregistration up for ever,
-/// and the ULPs of another device a registration: the core adds clients with `devices_rwsem` held.
+/// So often a task waits for a registration for [`PATIENCE`]. The core may hold it up for another
+/// device, whose ULPs wait: it adds clients to a device with `devices_rwsem` held.
 const PERIODS: u32 = 12;
-
-/// Waits for the worker, until `is_over`. Returns whether it has completed. Sleeps.
-fn wait_unless(done: &Completion, mut is_over: impl FnMut() -> bool) -> bool {
-    for _ in 0..PERIODS {
-        if done.wait_timeout(PATIENCE) {
-            return true;
-        }
-        if is_over() {
-            break;
-        }
-    }
-    false
-}
 
 /// How long values of counters are good, in milliseconds. A read may take as many calls as there
 /// are counters.
@@ -197,7 +185,8 @@ struct DeviceWork<T: Driver> {
     parent: ARef<kernel::device::Device>,
     /// Where the result of the registration goes.
     attempt: Option<Arc<Attempt<T>>>,
-    done: Unregistration,
+    done: Arc<Completion>,
+    mappings: Arc<Mappings>,
     events: Events<PortEvent>,
 }
 
@@ -233,6 +222,7 @@ impl<T: Driver> DeviceWork<T> {
         // Not by the drop, which would wait for this very worker.
         let abandoned = attempt.end(result).err().and_then(Result::ok);
         if let Some(this) = abandoned.and_then(|mut owned| owned.0.take()) {
+            this.cut();
             Self::unregister(this);
         }
     }
@@ -242,10 +232,15 @@ impl<T: Driver> DeviceWork<T> {
         this.as_mut().project().dev.follower = None;
         // SAFETY: Registered, by the type invariant of `Owned`; then no longer.
         unsafe { bindings::ib_unregister_device(this.dev.raw.as_ptr()) };
-        this.events.cut();
         let done = this.done.clone();
         drop(this);
         done.complete();
+    }
+
+    /// Takes doorbell pages away at once. No event is reported any more. Sleeps.
+    fn cut(&self) {
+        self.mappings.zap();
+        self.events.cut();
     }
 }
 
@@ -299,7 +294,7 @@ impl<T: Driver> Attempt<T> {
     /// That of the registration; `EIO` if it has not ended and `is_lost` is true, or after
     /// `PERIODS`.
     fn wait(&self, is_lost: impl Fn() -> bool) -> Result<Owned<T>> {
-        let _ended = wait_unless(&self.ended, is_lost);
+        let _ended = (0..PERIODS).any(|_| self.ended.wait_timeout(PATIENCE) || is_lost());
         let abandoned = Stage::Abandoned;
         match core::mem::replace(&mut *self.progress.lock(), abandoned) {
             Stage::Ended(result) => result,
@@ -324,42 +319,16 @@ impl<T: Driver> Attempt<T> {
     }
 }
 
-/// A registered device; owned by the device core. The drop lets the worker unregister it.
+/// A registered device; owned by the device core. The drop unregisters it.
 struct Owned<T: Driver>(Option<Pin<KBox<DeviceWork<T>>>>);
 
 // SAFETY: Nothing is accessed through a reference.
 unsafe impl<T: Driver> Sync for Owned<T> {}
 
-/// The end of a device that is being unregistered.
-#[derive(Clone)]
-pub struct Unregistration(Arc<Completion>);
-
-impl Unregistration {
-    fn new() -> Result<Self> {
-        Ok(Self(Arc::pin_init(Completion::new(), GFP_KERNEL)?))
-    }
-
-    /// All objects of the device are destroyed. More than one task may wait for that, and more than
-    /// once.
-    fn complete(&self) {
-        self.0.complete_all();
-    }
-
-    /// Waits until all objects are destroyed: for five seconds, and again unless `is_over`, a minute
-    /// at most. A call of a process that lasts keeps the objects of all. Returns whether they are
-    /// destroyed. Sleeps.
-    pub fn wait_unless(&self, is_over: impl FnMut() -> bool) -> bool {
-        wait_unless(&self.0, is_over)
-    }
-}
-
-/// A registered RDMA device. The drop lets the worker unregister it, and so does the unbinding of
-/// its parent.
+/// A registered RDMA device. If forgotten, it is unregistered when its parent unbinds.
 pub struct Registration<T: Driver> {
     events: Events<PortEvent>,
-    mappings: Arc<Mappings>,
-    ended: Unregistration,
-    owned: Option<Devres<Owned<T>>>,
+    _owned: Devres<Owned<T>>,
 }
 
 impl<T: Driver> Registration<T> {
@@ -388,7 +357,7 @@ impl<T: Driver> Registration<T> {
             };
             counters.push(named, GFP_KERNEL)?;
         }
-        let ended = Unregistration::new()?;
+        let done = Arc::pin_init(Completion::new(), GFP_KERNEL)?;
         let attempt = Attempt::new()?;
         let part = DevicePart {
             data,
@@ -430,7 +399,7 @@ impl<T: Driver> Registration<T> {
             // SAFETY: It is dropped before the device is freed.
             dev.follower = Some(unsafe { Follower::new(allocated, mac) }?);
         }
-        let (port_events, shared, done) = (events.clone(), attempt.clone(), ended.clone());
+        let (port_events, shared) = (events.clone(), attempt.clone());
         let registered = KBox::pin_init(
             pin_init!(DeviceWork {
                 work <- new_work!("DeviceWork::work"),
@@ -438,6 +407,7 @@ impl<T: Driver> Registration<T> {
                 parent: (&**parent).into(),
                 attempt: Some(shared),
                 done,
+                mappings,
                 events: port_events,
             }),
             GFP_KERNEL,
@@ -445,29 +415,11 @@ impl<T: Driver> Registration<T> {
         DeviceWork::queue(registered);
         let owned = attempt.wait(is_lost)?;
         // If this fails, it drops what is registered by now.
-        let owned = Devres::new::<Error>(parent, Ok(owned)).inspect_err(|_| {
-            ended.wait_unless(|| true);
-        })?;
+        let owned = Devres::new::<Error>(parent, Ok(owned))?;
         Ok(Self {
             events,
-            mappings,
-            ended,
-            owned: Some(owned),
+            _owned: owned,
         })
-    }
-
-    /// Takes doorbell pages away: for good, if the driver maps no more. No event is reported any
-    /// more. Sleeps.
-    pub fn cut(&self) {
-        self.mappings.zap();
-        self.events.cut();
-    }
-
-    /// Lets the worker unregister the device, which destroys all objects of all processes and ULPs,
-    /// if it has not been asked to. Process context.
-    pub fn end(&mut self) -> Unregistration {
-        self.owned = None;
-        self.ended.clone()
     }
 
     /// The events of its port.
@@ -477,10 +429,16 @@ impl<T: Driver> Registration<T> {
 }
 
 impl<T: Driver> Drop for Owned<T> {
+    /// Takes doorbell pages away at once. Destroys all objects of all processes, and waits for
+    /// that, but not long for a process: a call that lasts keeps the objects of all. Sleeps.
     fn drop(&mut self) {
-        if let Some(registered) = self.0.take() {
-            DeviceWork::queue(registered);
-        }
+        let Some(registered) = self.0.take() else {
+            return;
+        };
+        registered.cut();
+        let done = registered.done.clone();
+        DeviceWork::queue(registered);
+        let _in_time = done.wait_timeout(PATIENCE);
     }
 }
 
@@ -577,19 +535,5 @@ impl<T: Driver> Ops<T> {
         // CAST: As above.
         let count = values.len() as c_int;
         from_result(|| T::counters(&part.data, values).map(|()| count))
-    }
-}
-
-#[kernel::macros::kunit_tests(rdma_device)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unregistration_is_waited_for_more_than_once() -> Result {
-        let ended = Unregistration::new()?;
-        ended.complete();
-        assert!(ended.wait_unless(|| true));
-        assert!(ended.clone().wait_unless(|| true));
-        Ok(())
     }
 }

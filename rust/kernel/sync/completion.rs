@@ -12,7 +12,7 @@ use kernel::{
     types::Opaque, //
 };
 
-/// Counts completions that were not yet waited for, until all waiters are completed.
+/// Counts completions that were not yet waited for.
 #[pin_data]
 pub struct Completion {
     #[pin]
@@ -34,12 +34,6 @@ impl Completion {
                 unsafe { bindings::init_completion(slot) };
             }),
         })
-    }
-
-    /// Completes for all waiters, now and later. Process context.
-    pub fn complete_all(&self) {
-        // SAFETY: Initialised.
-        unsafe { bindings::complete_all(self.inner.get()) };
     }
 
     /// Waits for one completion. Ignores signals. Sleeps.

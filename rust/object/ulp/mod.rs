@@ -118,5 +118,5 @@ pub(super) fn end(registered: &Registered, f: impl FnOnce(&Pass<'_>) -> Result) 
 pub(super) fn leave(device: &Device, queue: &dyn Client) {
     queue.unmap();
     queue.cut();
-    device.clients.dismiss_of_ulp(queue);
+    device.clients.dismiss(queue);
 }

@@ -58,19 +58,11 @@ stop() {
 	remove_directories $portal $tpg/lun/lun_0 $tpg ${tpg%/*} $target/iscsi $memory ${memory%/*}
 }
 
-# The portal ends with the device that has its address. At unbind the initiator ends the connection
-# before the session waits for another: what is issued in between fails (iscsi_iser_task_init()).
+# The portal ends with the device that has its address.
 recover() {
 	if [ $what != fault ]; then
 		rmdir $portal
 		listen
-	fi
-	if [ $what = unbind ] && dmesg | tail -n +$((logged + 1)) | grep -q 'iscsi_iser_task_init: Failed'; then
-		kill -TERM $fio 2>/dev/null
-		wait $fio
-		grep -q ' err= 5 ' "$said" || fail "not EIO of fio"
-		end="the session has reconnected, and what was issued while the connection ended has failed"
-		return
 	fi
 	no_io_has_failed
 	end="the session has reconnected, and no I/O has failed"
