@@ -22,9 +22,8 @@
 //! function to look in. White space and comments do not count, so that a change of format does no
 //! harm. Places may be equal or inside each other.
 //!
-//! A developer who changes such a line wants to see first what it breaks. So a variant that does not
-//! apply any more is a warning of the build, and its test fails; with `CI` in the environment the
-//! build fails.
+//! A variant that does not apply any more is a warning of the build, and its test fails: the other
+//! tests still show what the changed line breaks. With `CI` in the environment the build fails.
 //!
 //! For a checker that explores states, types of the copy can be cloned, compared and hashed:
 //! `explore/types.toml` lists them by file. `explore/FILE` is a module inside that of `FILE`, and
