@@ -222,7 +222,9 @@ impl<'bound> Data<'bound> {
             // The watchdog resets a device that has failed meanwhile. A probe that fails would leave
             // it as it is, and its kernel ULPs waiting.
             if running.device.health() != Health::Fatal {
-                return Err(ended(error));
+                let error = ended(error);
+                verbs.0.wait_for_ulps();
+                return Err(error);
             }
         }
         Ok(Self {
@@ -276,6 +278,7 @@ impl pci::Driver for PciDriver {
 
     fn unbind<'bound>(_pdev: &'bound pci::Device<Core<'_>>, data: Pin<&Self::Data<'bound>>) {
         data.running.shut_down();
+        data.verbs.0.wait_for_ulps();
     }
 }
 

@@ -148,6 +148,11 @@ impl Device {
         self.life.wait_until_quiet(epoch);
     }
 
+    /// See [`Lifecycle::is_free`]. Any context.
+    pub(crate) fn is_free(&self) -> bool {
+        self.life.is_free()
+    }
+
     /// How interrupts are moderated. Sleeps.
     pub(crate) fn mode(&self) -> Mode {
         self.moderation.mode()

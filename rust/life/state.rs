@@ -128,6 +128,11 @@ impl Life {
         self.state.lock().attempts()
     }
 
+    /// See [`Lifecycle::is_free`]. Any context.
+    pub(super) fn is_free(&self) -> bool {
+        self.state.lock().is_free()
+    }
+
     /// Waits until the device accesses no memory of `epoch` any more. Ignores signals; not in a
     /// pass. Sleeps.
     pub(super) fn wait_until_quiet(&self, epoch: u32) {

@@ -18,6 +18,10 @@ use super::{
     prelude::*,
     qp::Qp,
     quota::Quotas,
+    registrations::{
+        Ongoing,
+        Registrations, //
+    },
     request::max_sge,
     srq::Srq, //
 };
@@ -139,11 +143,16 @@ impl rdma::Driver for Verbs {
     }
 }
 
+/// How long an unbind waits for kernel ULPs, in seconds. Of NFS the removal takes 75
+/// (Documentation/storage.rst). The kernel reports tasks that wait for the device lock for 120.
+const PATIENCE: u32 = 90;
+
 /// The RDMA device of a function, registered while that is up.
 #[pin_data]
 pub(crate) struct RdmaDevice {
     device: Arc<Device>,
     quotas: Arc<Quotas>,
+    registrations: Arc<Registrations>,
     #[pin]
     registration: Mutex<Option<Registration<Verbs>>>,
 }
@@ -156,10 +165,12 @@ impl RdmaDevice {
     /// `ENOMEM`.
     pub(crate) fn new(device: &Arc<Device>) -> Result<Arc<Self>> {
         let quotas = Quotas::new(device.clone())?;
+        let registrations = Registrations::new()?;
         let this = Arc::pin_init(
             pin_init!(Self {
                 device: device.clone(),
                 quotas,
+                registrations,
                 registration <- new_mutex!(None, "RdmaDevice::registration"),
             }),
             GFP_KERNEL,
@@ -180,6 +191,7 @@ impl RdmaDevice {
             device: self.device.clone(),
             quotas: self.quotas.clone(),
             epoch,
+            _ongoing: Ongoing::new(&self.registrations)?,
         };
         if registration.is_some() || registered.enter().is_err() {
             return Ok(());
@@ -214,6 +226,15 @@ impl RdmaDevice {
             dev_err!(pdev, "no RDMA device: {error:?}; will try again\n");
         }
         self.device.fail(Failure::BringUp);
+    }
+
+    /// Waits, after the last shutdown, until the core has removed all kernel ULPs, and so until these
+    /// have unmapped their memory. A call of a process may delay that, so not for ever. Only a port of
+    /// RoCE has ULPs; those of a device that did not become quiet keep their memory. Sleeps.
+    pub(crate) fn wait_for_ulps(&self) {
+        if self.device.limits().mac.is_some() && self.device.is_free() {
+            self.registrations.wait_for_none(PATIENCE);
+        }
     }
 }
 

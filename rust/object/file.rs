@@ -97,12 +97,8 @@ impl Process {
     ///
     /// Those of [`Quotas::take_page`]. `EOPNOTSUPP`: the platform gives devices copies of memory.
     fn new(registered: &Registered) -> Result<Arc<Self>> {
-        let Registered {
-            device,
-            quotas,
-            epoch,
-        } = registered;
-        let epoch = *epoch;
+        let (device, quotas) = (&registered.device, &registered.quotas);
+        let epoch = registered.epoch;
         if !device.function.in_place {
             return Err(EOPNOTSUPP);
         }

@@ -7,6 +7,7 @@
 //! | [`device`] | the RDMA device: registered while the function is up; limits, port, counters |
 //! | [`file`] | an open file: a doorbell page, an account, the memory of its objects |
 //! | [`registered`] | the function, as it was registered |
+//! | [`registrations`] | the registrations that have not ended, for which unbind waits |
 //! | [`owner`] | the process or the kernel ULP that has an object |
 //! | [`quota`] | takes doorbell pages for files, and charges objects to files and users |
 //! | [`shares`] | the pages and objects that files and users have |
@@ -54,6 +55,7 @@ mod prelude;
 mod qp;
 mod quota;
 mod registered;
+mod registrations;
 mod request;
 mod shares;
 mod srq;

@@ -2,7 +2,10 @@
 
 //! The function as it was registered with the RDMA core.
 
-use super::quota::Quotas;
+use super::{
+    quota::Quotas,
+    registrations::Ongoing, //
+};
 use crate::{
     hw::command::Command,
     kernel::gate::Pass,
@@ -23,6 +26,7 @@ pub(crate) struct Registered {
     pub(super) device: Arc<Device>,
     pub(super) quotas: Arc<Quotas>,
     pub(super) epoch: u32,
+    pub(super) _ongoing: Arc<Ongoing>,
 }
 
 impl Registered {

@@ -242,6 +242,11 @@ impl Lifecycle {
         epoch < self.quiet
     }
 
+    /// Whether the device has no addresses of memory.
+    pub fn is_free(&self) -> bool {
+        self.memory == Memory::Free
+    }
+
     /// Resets in a row by which the device did not come up, or not for long.
     pub const fn attempts(&self) -> u32 {
         self.recovery.attempts()

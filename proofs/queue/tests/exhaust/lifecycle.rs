@@ -18,9 +18,9 @@ struct Life {
     mutant: Option<Mutant>,
 }
 
-const ALL: [&str; 18] = [
+const ALL: [&str; 19] = [
     ACCESSED, FREED, FLUSHED, RELEASED, WAITS, UNCUT, EARLY, TWICE, UNTOLD, SLEPT, STUCK, EPOCH,
-    BLAMED, FORGOTTEN, LEAKED, OVERLAP, UNENDED, HANGS,
+    BLAMED, FORGOTTEN, LEAKED, OVERLAP, UNENDED, MISTAKEN, HANGS,
 ];
 
 impl Instance for Life {
@@ -61,6 +61,7 @@ fn wrong_lives_are_found() {
         (Mutant::TwoTasks, OVERLAP),
         (Mutant::WaitersForgotten, WAITS),
         (Mutant::QuietTooEarly, RELEASED),
+        (Mutant::KeptIsFree, MISTAKEN),
         (Mutant::SilentLoss, UNTOLD),
         (Mutant::FatalForEver, HANGS),
     ] {

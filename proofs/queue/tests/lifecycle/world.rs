@@ -16,6 +16,7 @@ pub const ACCESSED: &str = "a suspended device, or one behind a failed link, is 
 pub const FREED: &str = "memory is freed that the device may access";
 pub const FLUSHED: &str = "ULPs get memory back that the device may access";
 pub const RELEASED: &str = "a destroy returns while the device may access its memory";
+pub const MISTAKEN: &str = "the device has addresses of memory, or has none, against the life";
 pub const WAITS: &str = "a destroy waits though the device accesses nothing";
 pub const UNCUT: &str = "ULPs are flushed while they may post";
 pub const EARLY: &str = "clients are told while the device may access their memory";
@@ -468,6 +469,9 @@ impl World {
             self.wrong(LEAKED);
         }
         let is_free = self.memory.is_none();
+        if is_free != self.life.is_free() {
+            self.wrong(MISTAKEN);
+        }
         if is_free && self.posted.is_some_and(|epoch| !self.life.is_quiet(epoch)) {
             self.wrong(WAITS);
         }

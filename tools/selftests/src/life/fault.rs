@@ -36,7 +36,7 @@ use crate::world;
 
 /// The point at which the kernel accesses the process's memory.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+pub(super) enum Place {
     Request,
     Region,
     CompletionQueue,
@@ -89,7 +89,7 @@ fn call(place: Place, pd: &Pd, cq: &Cq, endless: u64, good: u64) -> Result<(), E
 /// Blocks a thread, reports it to the parent, and maps its doorbell page for as long as it may. Then
 /// waits for the message to release the thread: the last page must be ordinary memory, and the call
 /// must fail, since the device is gone.
-fn hang(place: Place, device: usize, link: &Link) -> Result<()> {
+pub(super) fn hang(place: Place, device: usize, link: &Link) -> Result<()> {
     let ctx = Context::open(device)?;
     let (pd, cq) = (Pd::new(&ctx)?, Cq::new(&ctx, 64)?);
     let endless = Endless::new(16 << 10)?;

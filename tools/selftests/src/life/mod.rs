@@ -110,5 +110,6 @@ pub(crate) const ROCE: Group = Group {
     cases: cases![
         roce::flushed_when_quiet * 4,
         roce::lost_while_registered * 2,
+        roce::unbound_when_unmapped * 2,
     ],
 };

@@ -9,9 +9,12 @@ use anyhow::ensure;
 use anyhow::Context as _;
 use anyhow::Result;
 
+use super::fault::hang;
+use super::fault::Place;
 use super::load::told_of_the_end;
 use super::recovery::inject;
 use super::recovery::recovery_is;
+use crate::children::Child;
 use crate::devices;
 use crate::host::Host;
 use crate::ktap::Setup;
@@ -139,4 +142,27 @@ pub(super) fn lost_while_registered(_setup: &Setup) -> Result<()> {
     ensure!(!is_master?, "released, and it may do DMA");
     open_again()?;
     before.settled()
+}
+
+/// While a call of a process hangs, the core does not remove `ib_mad`, whose buffers are mapped. Unbind
+/// waits for that, and ends when the call does.
+pub(super) fn unbound_when_unmapped(_setup: &Setup) -> Result<()> {
+    let address = world::function(0)?;
+    let mut child = Child::start(|link| hang(Place::Request, 0, link))?;
+    child.link().hear()?;
+    let unbinder = {
+        let address = address.clone();
+        std::thread::spawn(move || devices::unbind(&address))
+    };
+    // A shutdown waits five seconds for the call. A busy host may hide that unbind waits no longer, and
+    // fails no correct driver.
+    std::thread::sleep(Duration::from_secs(8));
+    let early = unbinder.is_finished();
+    child.link().tell(1)?;
+    child.done()?;
+    unbinder.join().expect("a thread that does not panic")?;
+    devices::bind(&address)?;
+    open_again()?;
+    ensure!(!early, "unbind has left the buffers of ib_mad mapped");
+    Ok(())
 }
