@@ -284,7 +284,7 @@ pub(crate) fn rounds(plain: u32, watched: u32) -> u32 {
     match (detectors_watch(), is_brief()) {
         (false, _) => plain,
         (true, false) => watched,
-        (true, true) => watched.div_ceil(12).max(2),
+        (true, true) => watched.div_ceil(12).max(2).min(watched),
     }
 }
 

@@ -2,6 +2,7 @@
 //! Each way in which processes or the device end, repeatedly, under load.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -138,11 +139,10 @@ impl Target {
             Ending::Remove => devices::rescan(&self.address)?,
             Ending::Unplug => devices::appeared(&self.address)?,
             Ending::Fatal => {
-                let (device, mut rng) = (self.device, self.rng.clone());
-                let again = || Ok(works(device, &mut rng).is_ok());
+                let again = || Ok(works(self.device, &mut self.rng).is_ok());
                 wait::until("a device that works", again)?;
                 devices::forget_failures()?;
-                device
+                self.device
             }
             Ending::Error => recovered(&mut self.log).map(|()| self.device)?,
             _ => self.device,
@@ -181,24 +181,21 @@ impl Target {
     }
 }
 
-/// Each of `ways` once in each of `rounds` turns, in a random order. Nothing is left of it, and no
-/// memory is lost, as far as so many rounds can tell.
-fn repeatedly(setup: &Setup, rounds: u32, ways: &[Ending]) -> Result<()> {
-    let rounds = match ROUNDS.load(Ordering::Relaxed) {
-        0 => rounds,
-        given => given,
-    } * ways.len() as u32;
-    let mut target = Target::new(ways, setup.rng())?;
+/// Each way as often as `ways` says, in a random order. Nothing is left of it, and no memory is lost,
+/// as far as so many rounds can tell.
+fn repeatedly(setup: &Setup, ways: &[(Ending, u32)]) -> Result<()> {
+    let given = ROUNDS.load(Ordering::Relaxed);
+    let rounds = |&(way, rounds)| {
+        let rounds = if given == 0 { rounds } else { given };
+        iter::repeat_n(way, rounds as usize)
+    };
+    let mut turns: Vec<Ending> = ways.iter().flat_map(rounds).collect();
+    let mut target = Target::new(&turns, setup.rng())?;
+    target.rng.shuffle(&mut turns);
     let before = Baseline::take()?;
     let mut trend = MemoryTrend::default();
     let mut times: BTreeMap<Ending, Vec<Duration>> = BTreeMap::new();
-    let mut turn = Vec::new();
-    for round in 0..rounds {
-        if turn.is_empty() {
-            turn = ways.to_vec();
-            target.rng.shuffle(&mut turn);
-        }
-        let way = turn.pop().context("no way to end")?;
+    for (round, &way) in (0..).zip(&turns) {
         let works_on: Vec<Work> = (0..2).map(|_| Work::any(&mut target.rng)).collect();
         let place = || format!("round {round}, {way:?}, {works_on:?}");
         let time = target.round(way, &works_on).with_context(place)?;
@@ -215,40 +212,49 @@ fn repeatedly(setup: &Setup, rounds: u32, ways: &[Ending]) -> Result<()> {
             "{way:?}: {count} times, {least} to {most} ms, median {median} ms"
         ));
     }
-    match rounds >= MemoryTrend::LEAST {
-        true => trend.check(),
-        false => Ok(()),
+    if turns.len() >= MemoryTrend::LEAST as usize {
+        return trend.check();
     }
+    let (least, rounds) = (MemoryTrend::LEAST, turns.len());
+    say(&format!(
+        "{rounds} rounds, of {least} that show a trend of memory"
+    ));
+    Ok(())
 }
 
 /// A round takes 0.2 s, or 1 s under the detectors.
 pub(super) fn ended_by_sigkill(setup: &Setup) -> Result<()> {
-    repeatedly(setup, world::rounds(150, 50), &[Ending::Kill])
+    repeatedly(setup, &[(Ending::Kill, world::rounds(200, 60))])
 }
 
 /// A round takes 0.3 s, or 3 s under the detectors.
 pub(super) fn ended_by_the_guest(setup: &Setup) -> Result<()> {
     let ways = [
-        Ending::Module,
-        Ending::Unbind,
-        Ending::Remove,
-        Ending::Reset,
+        (Ending::Module, world::rounds(20, 8)),
+        (Ending::Unbind, world::rounds(33, 10)),
+        (Ending::Remove, world::rounds(33, 10)),
+        (Ending::Reset, world::rounds(20, 8)),
     ];
-    repeatedly(setup, world::rounds(20, 8), &ways)
+    repeatedly(setup, &ways)
 }
 
 /// A round takes 0.4 s, and many times that under the detectors.
 pub(super) fn ended_by_the_host(setup: &Setup) -> Result<()> {
-    let ways = [Ending::Unplug, Ending::Fatal, Ending::Link];
-    repeatedly(setup, world::rounds(30, 20), &ways)
+    let ways = [
+        (Ending::Unplug, world::rounds(100, 40)),
+        (Ending::Fatal, world::rounds(30, 30)),
+        (Ending::Link, world::rounds(30, 20)),
+    ];
+    repeatedly(setup, &ways)
 }
 
 /// A round takes 0.5 s.
 pub(super) fn ended_by_sleep(setup: &Setup) -> Result<()> {
-    let ways = [Sleep::Ram, Sleep::Devices(0)].map(Ending::Sleep);
-    repeatedly(setup, world::rounds(6, 1), &ways)
+    let rounds = world::rounds(6, 1);
+    let ways = [Sleep::Ram, Sleep::Devices(0)].map(|how| (Ending::Sleep(how), rounds));
+    repeatedly(setup, &ways)
 }
 
 pub(super) fn ended_by_the_link(setup: &Setup) -> Result<()> {
-    repeatedly(setup, world::rounds(12, 6), &[Ending::Error])
+    repeatedly(setup, &[(Ending::Error, world::rounds(12, 6))])
 }
