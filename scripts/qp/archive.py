@@ -11,6 +11,10 @@ import shutil
 
 from qp import base
 
+# Of unpacked packages.
+LOADER = "usr/lib64/ld-linux-x86-64.so.2"
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+
 LISTS = base.CACHE / "apt"
 DOWNLOADS = base.CACHE / "download"
 
@@ -120,3 +124,8 @@ def unpack_all(packages, folder, without=()):
     shutil.rmtree(downloads)
     status.unlink()
     return tree
+
+
+def program(tree, path):
+    """The words that run a program from its unpacked packages."""
+    return [tree / LOADER, "--library-path", tree / LIBRARIES, tree / path]

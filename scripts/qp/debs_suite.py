@@ -11,13 +11,11 @@ path makes the same bytes.
 import hashlib
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 
-from qp import base, cache, check, jobs, kernel as kernels, ktap
-
-# Version of the recipe.
-RECIPE = 1
+from qp import base, cache, check, debian, jobs, kernel as kernels, ktap
 
 HERE = pathlib.Path(__file__).parent
 BUILD = base.TOP / "build/packages-test"
@@ -25,8 +23,6 @@ BUILD = base.TOP / "build/packages-test"
 # The two systems.
 HOST = ("qemu-system-x86", "lintian")
 GUEST = ("ibverbs-utils", "kmod", "perftest", "rdma-core")
-# Gigabytes of a system, with its image.
-SIZE = 2
 
 # The two versions, and where the packages are installed.
 FIRST, SECOND = "1.0", "1.1"
@@ -53,29 +49,8 @@ exec unshare --mount sh -c '
 """
 
 
-def suite():
-    return re.search(r"^VERSION_CODENAME=(\w+)$", pathlib.Path("/etc/os-release").read_text(), re.MULTILINE)[1]
-
-
-def system(name, packages):
-    """The cache entry of a Debian with some packages."""
-
-    def build(folder):
-        cache.need_space((base.CACHE, SIZE))
-        tree = folder / "tree"
-        cache.discard(tree)
-        lists = [path for path in [pathlib.Path("/etc/apt/sources.list"), *sorted(pathlib.Path("/etc/apt/sources.list.d").iterdir())] if path.exists()]
-        settings = [word for path in sorted(pathlib.Path("/etc/apt/apt.conf.d").glob("99*")) for word in (f"--aptopt={path}",)]
-        base.step(
-            f"installing a Debian with {', '.join(packages)}",
-            ["mmdebstrap", "--variant=apt", f"--include={','.join(packages)}", *settings, "--aptopt=APT::Install-Recommends \"false\"",
-             "--dpkgopt=path-exclude=/usr/share/locale/*", suite(), tree, *lists],
-            log=base.LOGS / f"debian-{name}",
-        )  # fmt: skip
-        if name == "guest":
-            base.step("making its disk", ["mkfs.ext4", "-q", "-L", "debian", "-d", tree, folder / "image", "3G"])
-
-    return cache.entry(base.CACHE / "debian" / f"{name}-{base.digest(RECIPE, *packages)}", build)
+def make_disk(folder):
+    base.step("making its disk", ["mkfs.ext4", "-q", "-L", "debian", "-d", folder / "tree", folder / "image", "3G"])
 
 
 def make(version, out, scripts=base.SCRIPTS):
@@ -114,6 +89,24 @@ def of(packages, names):
     return [path for path in packages if path.name.startswith(names)]
 
 
+def host(root, packages):
+    """Makes a copy of the host's system, with packages in its /tmp; returns its path."""
+    base.step("copying the host's system", ["cp", "-a", "--reflink=auto", debian.system("host", HOST) / "tree", root], quiet=True)
+    # Where INSIDE mounts them.
+    for folder in (base.CACHE, base.TOP):
+        (root / folder.relative_to("/")).mkdir(parents=True, exist_ok=True)
+    for path in packages:
+        shutil.copyfile(path, root / "tmp" / path.name)
+    return root
+
+
+def inside(root, script, *words):
+    """Writes the script that runs a program of a host's system; returns its path."""
+    script.write_text(INSIDE.format(root=root, folders=f"{base.CACHE} {base.TOP}", program=shlex.join(map(str, words))))
+    script.chmod(0o755)
+    return script
+
+
 def install(slower):
     """Job: the life of the packages on a host and in its guest."""
     cache.discard(BUILD)
@@ -125,26 +118,18 @@ def install(slower):
         for path in of(packages, FOR_GUESTS):
             shutil.copyfile(path, share / name / path.name)
     shutil.copyfile(HERE / "debs.sh", share / "debs.sh")
-    # With what it needs of the same suite.
-    guest = system("guest", (*GUEST, f"linux-image-{kernels.get('stock').release}/{suite()}-backports"))
-    root = BUILD / "host"
-    base.step("copying the host's system", ["cp", "-a", "--reflink=auto", system("host", HOST) / "tree", root], quiet=True)
-    # Where INSIDE mounts them.
-    for folder in (base.CACHE, base.TOP):
-        (root / folder.relative_to("/")).mkdir(parents=True, exist_ok=True)
+    guest = debian.system("guest", (*GUEST, debian.kernel(kernels.get("stock").release)), make_disk)
+    root = host(BUILD / "host", [path for packages in versions.values() for path in packages])
     results, before = Results(), files(root)
-    for packages in versions.values():
-        for path in packages:
-            shutil.copyfile(path, root / "tmp" / path.name)
-    inside = ["chroot", root]
+    chroot = ["chroot", root]
     names = [f"/tmp/{path.name}" for path in versions[FIRST]]
-    results.command("lintian", *inside, "lintian", "--allow-root", "--fail-on", "error,warning", *names)
+    results.command("lintian", *chroot, "lintian", "--allow-root", "--fail-on", "error,warning", *names)
     for version, packages in versions.items():
-        results.command(f"host: install {version}", *inside, "dpkg", "-i", *(f"/tmp/{path.name}" for path in of(packages, FOR_HOSTS)))
-        results.command("host: help", *inside, "qpair-qemu", "-device", "qpair,help", wanted="qpair options:")
+        results.command(f"host: install {version}", *chroot, "dpkg", "-i", *(f"/tmp/{path.name}" for path in of(packages, FOR_HOSTS)))
+        results.command("host: help", *chroot, "qpair-qemu", "-device", "qpair,help", wanted="qpair options:")
     results.count.add(in_guest(guest, root, share, slower))
-    results.command("host: remove", *inside, "dpkg", "--remove", FOR_HOSTS)
-    results.command("host: purge", *inside, "dpkg", "--purge", FOR_HOSTS)
+    results.command("host: remove", *chroot, "dpkg", "--remove", FOR_HOSTS)
+    results.command("host: purge", *chroot, "dpkg", "--purge", FOR_HOSTS)
     results.tell("host: nothing is left", sorted(files(root) ^ before))
     if not results.count.failed:
         cache.discard(BUILD)
@@ -153,9 +138,7 @@ def install(slower):
 
 def in_guest(system, root, share, slower):
     """Boots the guest's system under the host's emulator, and runs debs.sh in it."""
-    emulator = BUILD / "emulator"
-    emulator.write_text(INSIDE.format(root=root, folders=f"{base.CACHE} {base.TOP}", program="qpair-qemu"))
-    emulator.chmod(0o755)
+    emulator = inside(root, BUILD / "emulator", "qpair-qemu")
     disk = f"-drive file={system / 'image'},if=none,id=debian,format=raw,snapshot=on -device virtio-blk-pci,drive=debian"
     script = (
         "mkdir /debian && mount -t ext4 /dev/vda /debian && for name in dev proc sys; do mount --bind /$name /debian/$name; done"

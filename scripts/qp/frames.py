@@ -14,7 +14,7 @@ import struct
 import sys
 import zlib
 
-from qp import archive, base, cache, verbs
+from qp import archive, base, cache
 
 PORT = 4791
 # The link type of a capture of Ethernet.
@@ -80,9 +80,8 @@ def build_tshark(folder):
 def tshark(*words):
     """What tshark prints, which runs from its unpacked packages."""
     tree = cache.entry(base.CACHE / "tshark" / base.digest(1), build_tshark) / "tree"
-    libraries = tree / verbs.LIBRARIES
     environment = [f"WIRESHARK_DATA_DIR={tree}/usr/share/wireshark", "HOME=/nonexistent"]
-    return base.output("env", *environment, tree / verbs.LOADER, "--library-path", libraries, tree / "usr/bin/tshark", *words)
+    return base.output("env", *environment, *archive.program(tree, "usr/bin/tshark"), *words)
 
 
 def judge(path):

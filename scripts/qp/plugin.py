@@ -42,9 +42,7 @@ SIZE = 1
 
 # Of the packages: the emulator, its libraries and its firmware.
 RUNTIME = [f"usr/bin/{BINARY}", "usr/lib", "usr/lib64", "usr/share/qemu", "usr/share/seabios"]
-LOADER = "usr/lib64/ld-linux-x86-64.so.2"
-LIBRARIES = "usr/lib/x86_64-linux-gnu"
-MODULES = f"{LIBRARIES}/qemu"
+MODULES = f"{archive.LIBRARIES}/qemu"
 FIRMWARE = ["usr/share/qemu", "usr/share/seabios"]
 
 # Of the source: headers, and the generator of trace points.
@@ -74,7 +72,7 @@ def unpack_emulator(folder):
         (tree / name).rename(folder / "emulator" / name)
     shutil.rmtree(tree)
     there = folder / "emulator"
-    words = [there / LOADER, "--library-path", there / LIBRARIES, there / "usr/bin" / BINARY]
+    words = archive.program(there, f"usr/bin/{BINARY}")
     search = [word for name in FIRMWARE for word in ("-L", there / name)]
     script = folder / BINARY
     script.write_text(f'#!/bin/sh\nQEMU_MODULE_DIR={shlex.quote(str(there / MODULES))} exec {shlex.join(map(str, words + search))} "$@"\n')

@@ -38,8 +38,6 @@ ABSENT = ("libamdhip64-5", "libhsa-runtime64-1", "libhwloc-plugins", "openssh-cl
 # What makes the image; runs from the unpacked packages, since the root lacks it.
 MAKER = "squashfs-tools"
 MAKER_PROGRAM = "usr/bin/mksquashfs"
-LOADER = "usr/lib64/ld-linux-x86-64.so.2"
-LIBRARIES = "usr/lib/x86_64-linux-gnu"
 # Directories that no program needs.
 OMITTED = ("usr/share/doc", "usr/share/locale", "usr/share/man", "var/lib/dpkg")
 
@@ -93,8 +91,7 @@ def build_image(folder):
     base.step(
         "making the image of programs",
         # Not compressed: in a guest decompression takes longer than reading.
-        [tree / LOADER, "--library-path", tree / LIBRARIES, tree / MAKER_PROGRAM, tree, folder / "image",
-         "-noappend", "-all-root", "-no-xattrs", "-noI", "-noD", "-noF", "-noX"],
+        [*archive.program(tree, MAKER_PROGRAM), tree, folder / "image", "-noappend", "-all-root", "-no-xattrs", "-noI", "-noD", "-noF", "-noX"],
     )  # fmt: skip
     shutil.copytree(tree / "etc/libibverbs.d", folder / "drivers", dirs_exist_ok=True)
     shutil.rmtree(tree)
