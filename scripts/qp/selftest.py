@@ -7,6 +7,7 @@ import errno
 import io
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -88,6 +89,20 @@ def found(line):
 
 # A run without a guest, with a timeout of two seconds.
 NO_GUEST = {"log": None, "verbose": False, "timeout": 2.0, "shell": False, "trace": [], "gdb": False}
+
+
+class Bindings(unittest.TestCase):
+    def test_helpers_lose_their_prefix_in_a_system_without_rustfmt(self):
+        with tempfile.TemporaryDirectory(dir="/tmp") as name:
+            folder = pathlib.Path(name)
+            line = "".join(f'unsafe extern "C" {{ pub fn rust_helper_rdma_{helper} () ; }} ' for helper in "ab")
+            tool, saved, out = folder / "tool", folder / "rust/bindings/.bindings_generated.rs.cmd", folder / "out/bindings.rs"
+            tool.write_text(f"#!/bin/sh\nwhile [ \"$1\" != -o ]; do shift; done\necho '{line}' >\"$2\"\n")
+            tool.chmod(0o755)
+            saved.parent.mkdir(parents=True)
+            saved.write_text(f"savedcmd_x := {tool} header.h -a -o out.rs -- -b ; sed\n")
+            subprocess.run([base.SCRIPTS / "bindgen-rdma", folder, "header.h", out], check=True)
+            self.assertEqual(re.findall(r'#\[link_name="rust_helper_rdma_(\w)"\]\s+pub fn rdma_\1 ', out.read_text()), ["a", "b"])
 
 
 class Machine:
