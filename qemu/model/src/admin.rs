@@ -207,14 +207,14 @@ impl<H: Host> Function<H> {
     fn query_eq(&mut self, command: &Command) -> Result<Results, AdminError> {
         let found = self.data.events.eqs.get(command.number);
         let context = found.map(EventQueue::context).ok_or(AdminError::Number)?;
-        answer(&mut self.data.core.bus, command, &context.encode())
+        answer(&mut self.data.core, command, context.encode())
     }
 
     fn query_cq(&mut self, command: &Command) -> Result<Results, AdminError> {
         let found = self.data.cqs.get(command.number);
         let context = found.map(CompletionQueue::context);
         let context = context.ok_or(AdminError::Number)?;
-        answer(&mut self.data.core.bus, command, &context.encode())
+        answer(&mut self.data.core, command, context.encode())
     }
 
     fn query_qp(&mut self, command: &Command) -> Result<Results, AdminError> {
@@ -224,45 +224,45 @@ impl<H: Host> Function<H> {
             port_qp: u8::from(self.data.port.qp == Some(command.number)),
             ..context
         };
-        answer(&mut self.data.core.bus, command, &context.encode())
+        answer(&mut self.data.core, command, context.encode())
     }
 
     fn query_mr(&mut self, command: &Command) -> Result<Results, AdminError> {
         let found = self.data.regions.get(command.number);
         let context = found.map(Region::context).ok_or(AdminError::Number)?;
-        answer(&mut self.data.core.bus, command, &context.encode())
+        answer(&mut self.data.core, command, context.encode())
     }
 
     fn query_mw(&mut self, command: &Command) -> Result<Results, AdminError> {
         let found = self.data.windows.get(command.number);
         let context = found.map(Window::context).ok_or(AdminError::Number)?;
-        answer(&mut self.data.core.bus, command, &context.encode())
+        answer(&mut self.data.core, command, context.encode())
     }
 
     fn query_frmr(&mut self, command: &Command) -> Result<Results, AdminError> {
         let found = self.data.regions.frmrs.get(command.number);
         let context = found.map(Frmr::context).ok_or(AdminError::Number)?;
-        answer(&mut self.data.core.bus, command, &context.encode())
+        answer(&mut self.data.core, command, context.encode())
     }
 
     fn query_gid(&mut self, command: &Command) -> Result<Results, AdminError> {
         let entry = self.data.port.gids.get(command.number.raw() as usize);
         let [gid, gid_high] = *entry.ok_or(AdminError::Number)?;
         let context = GidContext { gid, gid_high };
-        answer(&mut self.data.core.bus, command, &context.encode())
+        answer(&mut self.data.core, command, context.encode())
     }
 
     fn query_srq(&mut self, command: &Command) -> Result<Results, AdminError> {
         let found = self.data.srqs.get(command.number);
         let context = found.map(SharedReceives::context);
         let context = context.ok_or(AdminError::Number)?;
-        answer(&mut self.data.core.bus, command, &context.encode())
+        answer(&mut self.data.core, command, context.encode())
     }
 
     fn query_device(&mut self, command: &Command) -> Result<Results, AdminError> {
         const { assert!(counters::BYTES == Counter::COUNT * 8) };
         let counts = *self.counters();
-        answer(&mut self.data.core.bus, command, &counts)
+        answer(&mut self.data.core, command, counts)
     }
 
     /// Counts the destroyed objects of a page whose indices are not free.

@@ -3,7 +3,9 @@
 
 use crate::bus::to_bytes;
 use crate::bus::Bus;
+use crate::faults::Written;
 use crate::host::Host;
+use crate::schedule::Core;
 use qpair_abi::command::Command;
 use qpair_abi::command::EqContext;
 use qpair_abi::command::MAX_CONTEXT_BYTES;
@@ -93,13 +95,17 @@ pub(crate) fn read<H: Host, const N: usize>(
 
 /// Writes a command's context: as much as the command asks for, with zeros beyond its end.
 pub(crate) fn answer<H: Host, const N: usize>(
-    bus: &mut Bus<H>,
+    core: &mut Core<H>,
     command: &Command,
-    words: &[u64; N],
+    mut words: [u64; N],
 ) -> Result<Results, AdminError> {
-    let mut bytes = vec![0; context_words(command)? * 8];
-    to_bytes(words, &mut bytes);
-    let written = bus.write(command.context, &bytes);
+    let asked = context_words(command)?;
+    if let Some(words) = words.get_mut(..asked.min(N)) {
+        core.garble(Written::Answer, words);
+    }
+    let mut bytes = vec![0; asked * 8];
+    to_bytes(&words, &mut bytes);
+    let written = core.bus.write(command.context, &bytes);
     written.map_err(|_| AdminError::Context)?;
     Ok(Results::default())
 }

@@ -5,6 +5,7 @@
 //! before the producer index that covers it is published, and that before the event that reports it.
 
 use crate::event::Events;
+use crate::faults::Written;
 use crate::host::Host;
 use crate::host::Mapping;
 use crate::host::Trace;
@@ -195,6 +196,7 @@ impl<M: Mapping> CompletionQueue<M> {
         let depth = self.channel.window().depth();
         let [_, _, _, last] = &mut words;
         *last = (*last & !OWNER) | if depth.owner(index) { OWNER } else { 0 };
+        core.garble(Written::Cqe, &mut words);
         let at = u64::from(depth.position(index)) * Cqe::BYTES as u64;
         let stored = self.ring.store(&mut core.bus, at, words);
         stored.map_err(|_| PutError::Overrun)?;

@@ -4,7 +4,7 @@
 //! The rules (`rules::eq_irq`) decide when the interrupt is raised. The entry is in memory before
 //! that. Both wait while the machine is stopped. An EQ keeps the source of each entry, which may go on when the head passes the entry.
 
-use crate::bus::Bus;
+use crate::faults::Written;
 use crate::host::Host;
 use crate::host::Mapping;
 use crate::host::Trace;
@@ -124,7 +124,7 @@ impl<M: Mapping> EventQueue<M> {
             self.unwritten.push((index, words));
             return Ok(());
         }
-        self.store(&mut core.bus, index, words)
+        self.store(core, index, words)
     }
 
     /// The machine continues: writes what has waited, and raises the interrupt if it is due.
@@ -133,7 +133,7 @@ impl<M: Mapping> EventQueue<M> {
         core: &mut Core<H>,
     ) -> Result<(), EnableError> {
         for (index, words) in core::mem::take(&mut self.unwritten) {
-            self.store(&mut core.bus, index, words)?;
+            self.store(core, index, words)?;
         }
         self.look_at_interrupt(core);
         Ok(())
@@ -141,13 +141,15 @@ impl<M: Mapping> EventQueue<M> {
 
     fn store<H: Host<Map = M>>(
         &mut self,
-        bus: &mut Bus<H>,
+        core: &mut Core<H>,
         index: Index,
         mut words: [u64; Eqe::WORDS],
     ) -> Result<(), EnableError> {
         let depth = self.rules.window().depth();
         let [_, last] = &mut words;
         *last = (*last & !OWNER) | if depth.owner(index) { OWNER } else { 0 };
+        core.garble(Written::Eqe, &mut words);
+        let bus = &mut core.bus;
         let at = u64::from(depth.position(index)) * Eqe::BYTES as u64;
         let stored = self.ring.store(bus, at, words);
         stored.map_err(|_| EnableError::Dma)?;

@@ -4,9 +4,9 @@
 //!
 //! A rule has one action, filters and a frequency. Each work request that its filters match is an
 //! *occasion* of it, once, however often the request is tried; or each frame, if its action is one of
-//! `wire`. Whether the nth occasion of a rule
-//! has the fault depends on the rule, its place, the seed and n, and on nothing else: one seed gives
-//! one trace.
+//! `wire`; or each entry that the device writes, if it is one of `garble`. Whether the nth occasion of
+//! a rule has the fault depends on the rule, its place, the seed and n, and on nothing else: one seed
+//! gives one trace.
 //!
 //! ```text
 //!   faults    = clause *( ";" clause )            none: no faults
@@ -16,6 +16,7 @@
 //!   action    = "fail=" status / "delay=" time / "drop-ack" / "rnr=" count / "overrun"
 //!             / "event=" event / "freeze"
 //!             / "wire=" ( "drop" / "dup" / "corrupt" / "reorder" / "delay:" time )
+//!             / "garble=" ( "cqe" / "eqe" / "answer" / "register" ) [ ":" word ]
 //!   filter    = "qp=" number / "opcode=" opcode / "dir=" ( "in" / "out" )
 //!   frequency = "nth=" count / "every=" count / "chance=" fraction / "times=" count
 //! ```
@@ -96,8 +97,8 @@ const UNITS: &[(&str, u64)] = &[
     ("s", 1_000_000_000),
 ];
 
-const PARTS: &str = "fail=, delay=, drop-ack, rnr=, overrun, event=, freeze, wire=, qp=, opcode=, \
-                     dir=, nth=, every=, chance=, times=";
+const PARTS: &str = "fail=, delay=, drop-ack, rnr=, overrun, event=, freeze, wire=, garble=, qp=, \
+                     opcode=, dir=, nth=, every=, chance=, times=";
 
 const ON_WIRE: &[(&str, OnWire)] = &[
     ("drop", OnWire::Drop),
@@ -107,6 +108,25 @@ const ON_WIRE: &[(&str, OnWire)] = &[
 ];
 
 const DIRECTIONS: &[(&str, Direction)] = &[("in", Direction::In), ("out", Direction::Out)];
+
+const WRITTEN: &[(&str, Written)] = &[
+    ("cqe", Written::Cqe),
+    ("eqe", Written::Eqe),
+    ("answer", Written::Answer),
+    ("register", Written::Register),
+];
+/// The last word that a rule can name.
+const LAST_WORD: u64 = 1023;
+
+/// What software reads that the device has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    Cqe,
+    Eqe,
+    /// The context of a QUERY.
+    Answer,
+    Register,
+}
 
 /// Whether a frame comes or goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,8 +200,10 @@ impl Action {
 /// What a rule does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {
-    ToRequests(Action),
-    ToFrames(OnWire),
+    Request(Action),
+    Frame(OnWire),
+    /// To this word of what the device writes, or to any.
+    Words(Written, Option<usize>),
 }
 
 /// When a rule applies.
@@ -232,7 +254,7 @@ impl Rule {
 
     /// What it does to a request, if the request is an occasion of it.
     fn on_request(&self, occasion: &Occasion) -> Option<Action> {
-        let Does::ToRequests(action) = self.does else {
+        let Does::Request(action) = self.does else {
             return None;
         };
         let receives = self.opcode == Some(opcode::RECV);
@@ -252,11 +274,22 @@ impl Rule {
 
     /// What it does to a frame for this queue pair, if the frame is an occasion of it.
     fn on_wire(&self, direction: Direction, dest: Number) -> Option<OnWire> {
-        let Does::ToFrames(action) = self.does else {
+        let Does::Frame(action) = self.does else {
             return None;
         };
         let matches = self.direction.is_none_or(|only| only == direction) && self.names(dest);
         matches.then_some(action)
+    }
+
+    /// The word that it changes of those that begin at `first`, by a random number, if they are an
+    /// occasion of it.
+    fn on_words(&self, written: Written, first: usize, words: usize, random: u64) -> Option<usize> {
+        let Does::Words(only, word) = self.does else {
+            return None;
+        };
+        let any = || (random as usize).checked_rem(words);
+        let at = word.map_or_else(any, |word| word.checked_sub(first));
+        at.filter(|&at| only == written && at < words)
     }
 
     /// Counts an occasion: whether it has the fault.
@@ -285,6 +318,25 @@ fn mixed(value: u64) -> u64 {
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ z >> 31
+}
+
+/// Another word of so many bits: none, all, one changed, or any, by a random number.
+fn wrong(word: u64, bits: u32, random: u64) -> u64 {
+    let all = u64::MAX
+        .checked_shr(64_u32.saturating_sub(bits))
+        .unwrap_or(0);
+    let flipped = word ^ (1 << ((random >> 2) % u64::from(bits.clamp(1, 64))));
+    let wrong = match random % 4 {
+        0 => 0,
+        1 => all,
+        2 => flipped,
+        _ => mixed(random) & all,
+    };
+    if wrong == word {
+        flipped
+    } else {
+        wrong
+    }
 }
 
 /// Rules, and what they did since they were set.
@@ -343,8 +395,9 @@ impl Faults {
         let lines = self.rules.iter().map(|rule| {
             let injected = rule.injected;
             let name = match rule.does {
-                Does::ToRequests(action) => action.name(),
-                Does::ToFrames(_) => "wire",
+                Does::Request(action) => action.name(),
+                Does::Frame(_) => "wire",
+                Does::Words(..) => "garble",
             };
             format!("{name} {injected} of {}", rule.occasions)
         });
@@ -389,6 +442,33 @@ impl Faults {
         found
     }
 
+    /// Counts an occasion of the rule at `place`, if words that the device is about to write are one:
+    /// those from `first` on. Returns whether it has made one wrong. They have so many bits each.
+    pub(crate) fn garbles(
+        &mut self,
+        place: usize,
+        written: Written,
+        first: usize,
+        bits: u32,
+        words: &mut [u64],
+    ) -> bool {
+        let Some(rule) = self.rules.get_mut(place) else {
+            return false;
+        };
+        let nth = rule.occasions.saturating_add(1);
+        let random = mixed(self.seed ^ mixed(place as u64 ^ mixed(nth)));
+        let at = rule.on_words(written, first, words.len(), random);
+        let Some(word) = at.and_then(|at| words.get_mut(at)) else {
+            return false;
+        };
+        let meets = rule.meets(place, self.seed);
+        if meets {
+            rule.injected = rule.injected.saturating_add(1);
+            *word = wrong(*word, bits, mixed(random));
+        }
+        meets
+    }
+
     /// Counts a fault of the rule at `place`.
     pub(crate) fn injected(&mut self, place: usize) {
         if let Some(rule) = self.rules.get_mut(place) {
@@ -418,20 +498,29 @@ impl Draft {
         let Some(mut does) = self.does else {
             return whole(
                 "no action; it has one of fail=, delay=, drop-ack, rnr=, overrun, event=, freeze, \
-                 wire=",
+                 wire=, garble=",
             );
         };
         match (does, self.opcode) {
-            (Does::ToFrames(_), None) => {}
-            (Does::ToRequests(action), opcode) if self.direction.is_none() => {
+            (Does::Frame(_), None) => {}
+            (Does::Words(..), None) if self.direction.is_none() => {
+                if self.qp.is_some() {
+                    return whole("qp= does not go with garble=");
+                }
+            }
+            (Does::Request(action), opcode) if self.direction.is_none() => {
                 if opcode == Some(opcode::RECV) {
                     let Some(of_receives) = action.of_receives() else {
                         return whole("opcode=recv goes with fail= and overrun alone");
                     };
-                    does = Does::ToRequests(of_receives);
+                    does = Does::Request(of_receives);
                 }
             }
-            _ => return whole("dir= goes with wire= alone, and opcode= with all others"),
+            _ => {
+                return whole(
+                    "dir= goes with wire= alone, and opcode= neither with it nor with garble=",
+                )
+            }
         }
         Ok(Rule {
             does,
@@ -449,31 +538,35 @@ impl Draft {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
         let bare = !part.contains('=');
         match key {
-            "drop-ack" if bare => once(&mut self.does, Does::ToRequests(Action::DropAck)),
-            "overrun" if bare => once(&mut self.does, Does::ToRequests(Action::Overrun)),
-            "freeze" if bare => once(&mut self.does, Does::ToRequests(Action::Freeze)),
+            "drop-ack" if bare => once(&mut self.does, Does::Request(Action::DropAck)),
+            "overrun" if bare => once(&mut self.does, Does::Request(Action::Overrun)),
+            "freeze" if bare => once(&mut self.does, Does::Request(Action::Freeze)),
             "fail" => {
                 let status = named("a status", STATUSES, value)?;
-                once(&mut self.does, Does::ToRequests(Action::Fail(status)))
+                once(&mut self.does, Does::Request(Action::Fail(status)))
             }
-            "delay" => once(
-                &mut self.does,
-                Does::ToRequests(Action::Delay(time(value)?)),
-            ),
+            "delay" => once(&mut self.does, Does::Request(Action::Delay(time(value)?))),
             "rnr" => {
                 let count = ranged(value, 1, u64::from(u8::MAX))?;
-                once(&mut self.does, Does::ToRequests(Action::Rnr(count as u8)))
+                once(&mut self.does, Does::Request(Action::Rnr(count as u8)))
             }
             "event" => {
                 let event = named("an event", EVENTS, value)?;
-                once(&mut self.does, Does::ToRequests(Action::Event(event)))
+                once(&mut self.does, Does::Request(Action::Event(event)))
             }
             "wire" => {
                 let on_wire = match value.strip_prefix("delay:") {
                     Some(value) => OnWire::Delay(time(value)?),
                     None => named("besides delay:TIME a fault of frames", ON_WIRE, value)?,
                 };
-                once(&mut self.does, Does::ToFrames(on_wire))
+                once(&mut self.does, Does::Frame(on_wire))
+            }
+            "garble" => {
+                let (name, word) = value.split_once(':').unzip();
+                let written = named("what the device writes", WRITTEN, name.unwrap_or(value))?;
+                let word = word.map(|word| ranged(word, 0, LAST_WORD)).transpose()?;
+                let word = word.map(|word| word as usize);
+                once(&mut self.does, Does::Words(written, word))
             }
             "dir" => once(
                 &mut self.direction,

@@ -51,6 +51,7 @@
 //! | `group` | groups of multicast, and their members |
 //! | `frames` | frames that wait for their turn, and senders that wait for the network |
 //! | `schedule` | the core: state, run queue, timers, interrupts |
+//! | `garble` | where the rules meet what is written for software |
 //! | `subject` | what events are about |
 //! | `answer` | what a responder answers, and why a request fails |
 //! | `eq` | event queues |
@@ -128,6 +129,7 @@ mod frame_fault;
 mod frames;
 mod frmr;
 mod function;
+mod garble;
 mod group;
 mod inbound;
 mod inject;

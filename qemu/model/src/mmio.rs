@@ -37,6 +37,11 @@ impl<H: Host> Function<H> {
         if self.data.core.knobs.vanished {
             return u32::MAX;
         }
+        let value = self.register(offset);
+        self.data.core.garbled(offset, value)
+    }
+
+    fn register(&mut self, offset: u64) -> u32 {
         let c = &self.data.core.config;
         let [m0, m1, m2, m3, m4, m5] = self.data.core.knobs.mac;
         let log = |byte: u8, shift: u32| u32::from(byte) << shift;

@@ -21,6 +21,7 @@ pub mod frmr_memory;
 pub mod frmr_objects;
 pub mod frmr_uses;
 pub mod garbage;
+pub mod garbled;
 pub mod groups;
 pub mod in_doorbells;
 pub mod life;
