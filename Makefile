@@ -17,7 +17,7 @@ LAYER ?=
 MODULE_OUT := $(CURDIR)/build/module
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all check coverage bench modules modules_install packages in-tree series docs clean distclean
+.PHONY: help run test test-all nightly check coverage bench modules modules_install packages in-tree series docs clean distclean
 
 help: ## show these lines
 	@echo 'qpair: queue pairs in Rust, from the device to the process'
@@ -35,6 +35,9 @@ test: ## run the tests that need no kernel but the stock one [LAYER='host mutant
 
 test-all: ## all tests, in each of their guests and on kernels built for them, all rounds of races: for nights and releases
 	@scripts/test --all $(LAYER)
+
+nightly: ## what takes hours: fuzzers, each way to end a thousand times, traffic under loss [STEP='endings-kill soak']
+	@scripts/py nightly $(STEP)
 
 check: ## formats, lints, documents: all that is judged without running
 	@scripts/check

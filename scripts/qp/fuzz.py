@@ -104,7 +104,9 @@ def run(argv):
             for path in sorted(set(broken.iterdir()) - before):
                 print(path.read_bytes().hex())
             raise base.Fail(f"{failure}", f"add the line to {base.TOP.name}/proofs/fuzz/corpus/{args.target}.txt, and mend it") from None
-        print(base.last_line(OUT / args.target / "log"))
+        for line in (OUT / args.target / "log").read_text(errors="replace").splitlines():
+            if line.startswith("stat::"):
+                print(line)
     if args.accept:
         accept(args.target, program, found)
     return 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of qp/test.py, qp/jobs.py and qp/demo.py: run by `scripts/check scripts`."""
+"""Tests of qp/test.py, qp/jobs.py, qp/demo.py and qp/nightly.py: run by `scripts/check scripts`."""
 
 import contextlib
 import io
@@ -14,7 +14,7 @@ import time
 import unittest
 import unittest.mock
 
-from qp import base, demo, guest as runner, jobs, ktap, test, verbs, verbs_suite
+from qp import base, demo, guest as runner, jobs, ktap, nightly, test, verbs, verbs_suite
 
 
 class Demo(unittest.TestCase):
@@ -32,6 +32,40 @@ class Demo(unittest.TestCase):
         ):
             self.assertEqual(demo.run([]), 0)
         self.assertRegex(said.getvalue(), r"\ntimes: making the build root 100 s; in all 10[0-9] s\n$")
+
+
+class Nightly(unittest.TestCase):
+    def test_each_step_has_a_case_and_enough_rounds(self):
+        cases = (base.TOP / "tools/selftests/src/life/mod.rs").read_text()
+        for rounds in (1, 99, 100, 150, 1999):
+            found = nightly.steps(0.5, rounds)
+            for name, (case, _guest) in nightly.ENDINGS.items():
+                words = found[name]
+                self.assertIn(f"endings::{case.partition('/')[2]} ", cases)
+                each, runs = (int(words[words.index(option) + 1]) for option in ("--rounds", "--repeat"))
+                self.assertGreaterEqual(each * runs, rounds)
+                self.assertLessEqual(each, nightly.ROUNDS)
+        self.assertEqual(found["soak"][-1], 1800)
+
+    def test_a_step_that_fails_ends_no_other(self):
+        said, failed = io.StringIO(), []
+
+        def step(name, _words, log, cwd):
+            log.write_text("stat::number_of_executed_units: 7\nnothing\n")
+            if name == "fuzz-parse":
+                failed.append(name)
+                raise base.Fail("broken")
+
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            unittest.mock.patch.object(nightly, "OUT", pathlib.Path(folder)),
+            unittest.mock.patch.object(base, "step", step),
+            contextlib.redirect_stdout(said),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            self.assertEqual(nightly.run(["fuzz-parse", "soak"]), 1)
+        self.assertEqual(failed, ["fuzz-parse"])
+        self.assertIn("soak: ok\n    stat::number_of_executed_units: 7\n1 passed, 1 failed, 0 skipped\n", said.getvalue())
 
 
 class Suite(unittest.TestCase):
