@@ -16,6 +16,7 @@ use anyhow::Result;
 use nix::errno::Errno;
 use nix::poll::PollFd;
 use nix::poll::PollFlags;
+use nix::sys::signal::Signal;
 use qpair_abi::entry::opcode;
 use qpair_uverbs::abi::*;
 
@@ -232,6 +233,16 @@ impl Load {
     /// Waits until all have ended with their contexts, as required.
     pub(super) fn ended(mut self) -> Result<()> {
         self.0.iter_mut().try_for_each(ended_with_its_context)
+    }
+
+    /// Kills all, whatever became of them: each ends.
+    pub(super) fn abandoned(mut self) -> Result<()> {
+        for child in &mut self.0 {
+            // It may have ended by itself.
+            let _ = child.signal(Signal::SIGKILL);
+            child.end(wait::patience())?;
+        }
+        Ok(())
     }
 
     /// Kills all, which must be at work.

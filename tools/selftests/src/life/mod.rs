@@ -4,6 +4,7 @@
 
 mod endings;
 mod fault;
+mod garbage;
 mod inherit;
 mod kill;
 mod knobs;
@@ -63,6 +64,7 @@ pub(crate) const KNOBS: Group = Group {
         knobs::failing_commands * 8,
         knobs::garbage_completions * 4,
         knobs::garbage_events * 4,
+        garbage::garbage_in_each_word * 40,
         knobs::link * 4,
         points::fault_points * 2,
         knobs::device_fatal * 2,
