@@ -3,7 +3,8 @@
 //!
 //! Each case runs in a process group of its own. So a case that crashes or hangs is one failure and
 //! the others continue; and when its process has ended, all its resources must be free: pinned
-//! pages, objects, contexts. This is checked after every case (`world::Baseline`).
+//! pages, objects, contexts. This is checked after every case (`world::Baseline`), and that the RDMA
+//! core and the driver have the same queues.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::Hash;
@@ -21,7 +22,10 @@ use crate::ktap::Case;
 use crate::ktap::Group;
 use crate::ktap::Setup;
 use crate::ktap::SKIPPED;
+use crate::raw;
+use crate::raw::Context;
 use crate::wait;
+use crate::world;
 use crate::world::Baseline;
 
 /// The result of a run.
@@ -89,7 +93,14 @@ fn one(case: &Case, setup: &Setup) -> Result<Option<String>> {
     let end = child.end(wait::patience() * case.patience);
     child.clear_group()?;
     match end? {
-        End::Exit(0) => before.settled().map(|()| None),
+        End::Exit(0) => {
+            before.settled()?;
+            // A platform may give the device copies of memory, and a case may leave it failed.
+            let devices = 0..world::functions()?.len();
+            let mut usable = devices.filter(|device| Context::open_file(*device).is_ok());
+            usable.try_for_each(raw::agree)?;
+            Ok(None)
+        }
         End::Exit(SKIPPED) => Ok(Some(child.last_words().unwrap_or_default())),
         end => Err(anyhow!("the case ended with {end}")),
     }

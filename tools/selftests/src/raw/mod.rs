@@ -46,6 +46,7 @@ pub(crate) use self::pd::Pd;
 pub(crate) use self::qp::Qp;
 pub(crate) use self::qp::QpShape;
 pub(crate) use self::qp::MULTICAST_LID;
+pub(crate) use self::shown::agree;
 pub(crate) use self::srq::Srq;
 pub(crate) use self::wqe::bound;
 pub(crate) use self::wqe::Wqe;

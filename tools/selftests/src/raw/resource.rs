@@ -38,6 +38,10 @@ pub(super) const CQ: Kind = Kind {
     command: NLDEV | 12,
     table: 35,
 };
+pub(super) const QP: Kind = Kind {
+    command: NLDEV | 10,
+    table: 19,
+};
 pub(super) const MR: Kind = Kind {
     command: NLDEV | 13,
     table: 40,

@@ -3,12 +3,14 @@
 
 use std::collections::HashMap;
 
+use anyhow::Context as _;
 use nix::errno::Errno;
 
 use super::context::Context;
 use super::resource;
 use super::resource::objects;
 use super::resource::Object;
+use crate::wait;
 use crate::world;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +78,30 @@ fn live(ctx: &Context, kind: &str, number: u32) -> Result<Line, Errno> {
 /// One of the driver's numbers.
 fn detail(object: &Object, name: &str) -> Result<u32, Errno> {
     object.driver.get(name).copied().ok_or(Errno::EPROTO)
+}
+
+/// The CQs, and the queue pairs, that the RDMA core and the driver have of `qpairN`.
+fn queues_of_both(device: usize) -> anyhow::Result<[(usize, usize); 2]> {
+    let live = world::text(world::debugfs(device)?.join("live"))?;
+    let of_driver = |kind: &str| live.lines().filter(|line| line.starts_with(kind)).count();
+    Ok([
+        (objects(device, &resource::CQ)?.len(), of_driver("cq ")),
+        (objects(device, &resource::QP)?.len(), of_driver("qp ")),
+    ])
+}
+
+/// Waits until the RDMA core has as many queues of `qpairN` as the driver, which has those for
+/// commands besides.
+pub(crate) fn agree(device: usize) -> anyhow::Result<()> {
+    let mut counts = None;
+    let agreed = wait::until("the same queues", || {
+        // It may be in the middle of a reset.
+        counts = queues_of_both(device).ok();
+        let same = |all: [(usize, usize); 2]| all.iter().all(|(core, driver)| core + 1 == *driver);
+        Ok(counts.is_some_and(same))
+    });
+    let text = || format!("CQs and QPs of the core, and of the driver: {counts:?}");
+    agreed.with_context(text)
 }
 
 /// `ENOENT`: there is no such completion queue.
