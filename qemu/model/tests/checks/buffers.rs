@@ -93,7 +93,7 @@ impl Pages {
         }
     }
 
-    fn read(&self, m: &Machine, from: u64, count: u64) -> Vec<u8> {
+    pub fn read(&self, m: &Machine, from: u64, count: u64) -> Vec<u8> {
         (from..from + count)
             .flat_map(|at| m.memory.bytes(self.at(at), 1))
             .collect()

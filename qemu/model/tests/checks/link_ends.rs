@@ -16,6 +16,7 @@ use qpair_roce::operation::Operation;
 
 checks![
     the_last_nak_waits_for_room,
+    a_right_that_goes_before_the_answer,
     a_link_that_goes_down_ends_a_connection,
     a_link_that_comes_back_in_time,
     frames_that_wait_are_lost_without_a_link,
@@ -65,6 +66,19 @@ fn the_last_nak_waits_for_room() {
     f.m(1).f.host_mut().woken = true;
     f.m(1).pass(1_000_000_000);
     assert_eq!(naks(&mut f, 1), []);
+}
+
+fn a_right_that_goes_before_the_answer() {
+    let mut f = Far::new();
+    let read = Operation::Read(Forged::reth(&f));
+    f.m(1).f.host_mut().room = 0;
+    Forged::of(&f, 0, read, Vec::new()).send(&mut f, []);
+    let (qp, none) = (f.qps[1].number, QpContext::default());
+    f.m(1).modify(qp, qp_mask::ACCESS, &none).unwrap();
+    f.m(1).f.host_mut().room = 8;
+    f.m(1).f.host_mut().woken = true;
+    f.m(1).settle();
+    assert_eq!(naks(&mut f, 1), [Nak::RemoteAccess]);
 }
 
 /// A WRITE, a READ and a SEND of many packets each; some of the first have arrived.

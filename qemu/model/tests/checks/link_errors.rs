@@ -143,17 +143,21 @@ fn a_receive_too_short() {
 const RNR_NS: u64 = 640_000;
 
 fn a_receiver_that_is_not_ready() {
-    let mut f = Far::with(Connection {
-        rnr_retry: 3,
-        ..Connection::default()
-    });
-    f.post(wqe(opcode::SEND, 1), &[f.mrs[0].sge(0, 3000)]);
-    f.lan.pass(3 * RNR_NS);
-    assert!(f.done(0).is_empty());
-    f.lan.pass(RNR_NS);
-    assert_eq!(outcomes(&f.done(0)), [(1, Status::RnrRetryExceeded)]);
-    assert_eq!(f.m(0).f.counter(Counter::RnrRetries), 3);
-    assert_eq!(f.m(0).f.counter(Counter::Retries), 0);
+    // Also when each answer comes twice.
+    for repeated in [0, 1000] {
+        let mut f = Far::with(Connection {
+            rnr_retry: 3,
+            ..Connection::default()
+        });
+        f.lan.line.repeated = repeated;
+        f.post(wqe(opcode::SEND, 1), &[f.mrs[0].sge(0, 3000)]);
+        f.lan.pass(3 * RNR_NS);
+        assert!(f.done(0).is_empty());
+        f.lan.pass(RNR_NS);
+        assert_eq!(outcomes(&f.done(0)), [(1, Status::RnrRetryExceeded)]);
+        assert_eq!(f.m(0).f.counter(Counter::RnrRetries), 3);
+        assert_eq!(f.m(0).f.counter(Counter::Retries), 0);
+    }
 }
 
 fn a_receiver_that_becomes_ready() {

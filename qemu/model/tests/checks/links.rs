@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Connections by frames: operations, order, errors, and lines that lose frames.
 
+use super::buffers::Pages;
 use super::checks;
 use crate::harness::*;
 use qpair_abi::command::*;
@@ -16,6 +17,9 @@ checks![
     messages_of_all_sizes,
     immediate_data,
     reads_of_all_sizes,
+    a_read_of_no_bytes,
+    one_read_at_least,
+    memory_in_pages,
     data_in_the_request,
     a_connection_over_ipv6,
     atomics_act_once,
@@ -115,6 +119,45 @@ fn reads_of_all_sizes() {
         assert_eq!(f.bytes(0, 1, bytes as usize), data);
     }
     assert!(f.done(1).is_empty());
+}
+
+fn a_read_of_no_bytes() {
+    let mut f = Far::new();
+    let no_key = SendWqe {
+        rkey: 1,
+        ..f.remote(opcode::READ, 0)
+    };
+    f.send(no_key, &[]);
+    success(&f.done(0)[0]);
+}
+
+fn one_read_at_least() {
+    let mut f = Far::new();
+    f.reset(0);
+    f.connection.reads = 0;
+    f.connect(0);
+    f.send(f.remote(opcode::READ, 0), &[f.mrs[0].sge(0, 3000)]);
+    success(&f.done(0)[0]);
+}
+
+fn memory_in_pages() {
+    const BYTES: u32 = 9000;
+    let mut f = Far::new();
+    // A page ends in the midst of a packet.
+    let pages = Pages::new(f.m(1), BYTES.into(), 1, 12, 100);
+    let (key, data) = (f.mrs[1].key, pattern(BYTES as usize, 1));
+    let memory = MrContext {
+        addr: f.mrs[1].va,
+        buffer: pages.list,
+        ..MrContext::default()
+    };
+    f.m(1).modify_mr(key, mr_mask::MEMORY, &memory).unwrap();
+    f.set_bytes(0, 0, &data);
+    f.send(f.remote(opcode::WRITE, 0), &[f.mrs[0].sge(0, BYTES)]);
+    f.send(f.remote(opcode::READ, 0), &[f.mrs[0].sge(1 << 16, BYTES)]);
+    f.done(0).iter().for_each(success);
+    assert_eq!(pages.read(f.m(1), 0, BYTES.into()), data);
+    assert_eq!(f.bytes(0, 1 << 16, BYTES as usize), data);
 }
 
 fn data_in_the_request() {

@@ -8,12 +8,15 @@ use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
 use qpair_abi::entry::*;
 use qpair_abi::status::Status;
+use qpair_roce::extended::Reth;
+use qpair_roce::operation::Operation;
 use qpair_testkit::with_seeds;
 use qpair_testkit::Rng;
 
 checks![
     unreliable_messages_of_all_sizes,
     nothing_at_the_peer_fails_the_sender,
+    the_rest_of_a_refused_message,
     whole_messages_or_none,
 ];
 
@@ -75,6 +78,20 @@ fn nothing_at_the_peer_fails_the_sender() {
     f.send(wqe(opcode::SEND, 2), &[f.mrs[0].sge(0, 2000)]);
     let came = f.done(1);
     assert_eq!((came.len(), came[0].wr_id, came[0].bytes), (1, 5, 2000));
+}
+
+fn the_rest_of_a_refused_message() {
+    let mut f = Far::with(unreliable());
+    let at = (1 << 20) - 2048;
+    let reth = Reth {
+        addr: f.mrs[1].va + at,
+        bytes: 3072,
+        ..Forged::reth(&f)
+    };
+    Forged::of(&f, 0, Operation::WriteFirst(reth), vec![7; 1024]).send(&mut f, []);
+    // This packet alone would fit.
+    Forged::of(&f, 1, Operation::WriteMiddle, vec![7; 1024]).send(&mut f, []);
+    assert_eq!(f.bytes(1, at, 2048), [0; 2048]);
 }
 
 fn whole_messages(rng: &mut Rng) {

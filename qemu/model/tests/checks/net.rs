@@ -607,6 +607,16 @@ fn a_reset_drops_waiting_frames() {
     assert_eq!(b.done(&mut lan), []);
     assert!(lan.deliver(1, &right));
     assert_eq!(b.done(&mut lan).len(), 1);
+    // They take no room.
+    let m = &mut lan.machines[1];
+    for _ in 0..20 {
+        for _ in 0..200 {
+            m.f.frame(&right);
+        }
+        m.set_state(b.qp.number, qp_state::RESET).unwrap();
+        ud_start(m, b.qp.number, KEY);
+    }
+    assert_eq!(m.f.counter(Counter::FramesOverflowed), 0);
     // One that is destroyed.
     lan.machines[1].f.frame(&right);
     let m = &mut lan.machines[1];
