@@ -242,7 +242,13 @@ def add_work(seconds):
 @contextlib.contextmanager
 def started(command, **options):
     """Starts a process, and ends it and its descendants when the block is left in any way."""
-    process = Process([str(word) for word in command], **{"stdin": subprocess.DEVNULL, **options})
+    try:
+        process = Process([str(word) for word in command], **{"stdin": subprocess.DEVNULL, **options})
+    except FileNotFoundError as error:
+        # It may also be the working directory.
+        if error.filename != str(command[0]):
+            raise
+        raise Fail(f"there is no program {error.filename}", "add its package to scripts/packages") from None
     try:
         yield process
     finally:

@@ -253,6 +253,14 @@ class Judges(unittest.TestCase):
             self.assertIn(cause, base.explain(text)[0])
         self.assertEqual(base.explain("error[E0308]: mismatched types"), (None, None))
 
+    def test_a_missing_program_is_named(self):
+        with self.assertRaises(base.Fail) as failure, base.started(["/nonexistent/mkfs.ext4"]):
+            pass
+        self.assertIn("/nonexistent/mkfs.ext4", str(failure.exception))
+        self.assertIn("scripts/packages", failure.exception.remedy)
+        with self.assertRaises(FileNotFoundError), base.started(["true"], cwd="/nonexistent"):
+            pass
+
     def test_what_the_system_refuses_has_a_remedy(self):
         def refused(entry):
             said = io.StringIO()
