@@ -17,7 +17,7 @@ LAYER ?=
 MODULE_OUT := $(CURDIR)/build/module
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all nightly check coverage bench modules modules_install packages in-tree series docs clean distclean
+.PHONY: help run test test-all nightly check coverage bench modules modules_install packages image in-tree series docs clean distclean
 
 help: ## show these lines
 	@echo 'qpair: queue pairs in Rust, from the device to the process'
@@ -67,6 +67,9 @@ modules_install: ## install them in /lib/modules [KDIR=...] [INSTALL_MOD_PATH=..
 
 packages: ## make Debian packages of driver, provider, tools and device, in build/packages
 	@scripts/py debs
+
+image: packages ## make a disk of Debian 13 that has them, in build/image: the README boots it
+	@scripts/image
 
 in-tree: ## put the driver into the source of a kernel [TREE=/path/to/linux-7.3]
 	@scripts/py intree -- "$(TREE)"

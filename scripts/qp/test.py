@@ -18,7 +18,8 @@ debug   the same on the debug kernel; with --all, its detectors have to report p
 verbs   unmodified programs of verbs, and rdma-core's own tests (provider/tests.toml)
 wire    programs of verbs on two guests with one network (provider/wire.toml)
 packages
-        the Debian packages, installed, upgraded and removed in systems of Debian's packages; the same bytes twice
+        the Debian packages, installed, upgraded and removed in systems of Debian's packages; the same bytes twice;
+        the image of `make image` boots by the documented command, reboots, and runs a program of verbs
 figures counted figures against those in tools/bench/figures.json
 
 How to add a test:
@@ -45,7 +46,7 @@ import sys
 import tomllib
 
 from qp import (
-    barriers, base, crates, debs_suite, detectors, figures, guest as runner, intree_suite, jobs, kernel as kernels, ktap, kunit,
+    barriers, base, crates, debs_suite, detectors, figures, guest as runner, image_suite, intree_suite, jobs, kernel as kernels, ktap, kunit,
     payload, plugin, qemu, space, verbs_suite, wire_suite,
 )
 
@@ -56,7 +57,7 @@ KERNEL = {"stock": "stock", "iommu": "stock", "7.3": "test", "debug": "debug"}
 DEFAULT = tuple(layer for layer in LAYERS if layer not in ("kunit", "tree", "7.3", "debug", "packages"))
 
 # They run as a whole.
-WHOLE = {"mutants", "kunit", "tree", "packages", "figures"}
+WHOLE = {"mutants", "kunit", "tree", "figures"}
 # What runs there is in a table of their own.
 LISTED = {"verbs": (verbs_suite, verbs_suite.guests), "wire": (wire_suite, wire_suite.networks)}
 # NAME is a part of a test's name there.
@@ -281,10 +282,12 @@ def found_jobs(layer, chosen):
     if layer == "tree":
         return [job("all", intree_suite.run, intree_suite.TIMEOUT, kernel="debug")]
     if layer == "packages":
-        return [
+        found = [
             job("installed", debs_suite.install, debs_suite.TIMEOUT + debs_suite.OUTSIDE, kernel="stock"),
             job("twice", debs_suite.twice, debs_suite.OUTSIDE, cargo=True),
+            job("image", image_suite.run, image_suite.TIMEOUT, kernel="stock"),
         ]
+        return [job for job in found if chosen(job.name)]
     if layer == "figures":
         return [job("all", functools.partial(counted_figures, chosen.brief), alone=True, kernel="stock")]
     job = functools.partial(job, kernel=KERNEL[layer])
@@ -354,6 +357,8 @@ def listed(layer, names, everything):
         return [f"{shown(name, name in some)}: programs on the {kernel} kernel ({table})" for name, kernel in found(False).items() if whole(name)]
     if layer in ON_PARTS:
         return [ON_PARTS[layer]]
+    if layer == "packages":
+        return [job.name for job in found_jobs(layer, whole)]
     if layer not in KERNEL:
         return ["runs as a whole"]
     lines = ["warnings: the modules build without any"] if whole("warnings") else []
