@@ -108,6 +108,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         net_corpus::CHECKS,
         paths::CHECKS,
         garbage::CHECKS,
+        garbled::CHECKS,
         limits::CHECKS,
         stream::chains::CHECKS,
         stream::rings::CHECKS,
