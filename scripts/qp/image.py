@@ -23,7 +23,7 @@ PACKAGES = base.TOP / "build/packages"
 # What boots it: the address of both devices is that of QEMU's first network device.
 COMMAND = f"qpair-qemu -machine q35 -m 1G -smp 2 -nographic -vga none -drive file={OUTPUT.relative_to(base.TOP)},if=virtio -device qpair,mac=52:54:00:12:34:56"
 # A first test in it.
-PAIR = ("ibv_rc_pingpong -d qpair0 -g 0 &", "ibv_rc_pingpong -d qpair0 -g 0 localhost")
+TEST = "pair ibv_rc_pingpong -d qpair0 -g 0"
 
 DEBIAN = ("systemd-sysv", "udev", "login", "initramfs-tools", "iproute2", "ibverbs-utils", "perftest", "grub-pc-bin")
 OURS = ("qpair-modules-{release}", "qpair-provider", "qpair-tools")
@@ -45,9 +45,11 @@ FILES = {
     # systemd gives them to agetty and login: root is logged in.
     "etc/credstore/agetty.autologin": "root",
     "etc/credstore/login.noauth": "yes",
-    "etc/motd": "\n".join(["Queue pairs of qpair; a first test:", "", *(f"    {line}" for line in PAIR), "", "systemctl poweroff ends it.", ""]),
+    "etc/motd": f"Queue pairs of qpair. A first test: {TEST}\nThe end: systemctl poweroff\n",
     "grub.cfg": f"linux /vmlinuz root=LABEL={NAME} rw console=ttyS0 loglevel=4\ninitrd /initrd.img\nboot\n",
 }
+# Both sides of a program of verbs.
+PROGRAMS = ("pair", "verbs.sh")
 # Each network device is configured by DHCP.
 NETWORK = ("etc/systemd/network/89-ethernet.network", "/usr/lib/systemd/network/89-ethernet.network.example")
 
@@ -89,6 +91,8 @@ def make_tree(tree, packages):
     for name, text in FILES.items():
         (tree / name).unlink(missing_ok=True)
         (tree / name).write_text(text)
+    for name in PROGRAMS:
+        shutil.copy2(base.SCRIPTS / "qp/verbs" / name, tree / "usr/local/bin")
     (tree / NETWORK[0]).symlink_to(NETWORK[1])
     base.step("installing qpair's packages", ["unshare", "--mount", "sh", "-ec", INSTALL, "sh", tree, *packages], quiet=True)
 

@@ -65,10 +65,7 @@ def use(serial):
     serial.until(rf"login: root \(automatic login\).*{PROMPT}", BOOT)
     if not re.search(r"PORT_ACTIVE.*GID\[ *0\]:\s+fe80:", serial.command(READY), re.DOTALL):
         raise base.Fail("the port has no GID")
-    first, second = image.PAIR
-    serial.type(first)
-    serial.until("local address:")
-    serial.command(f"{second} && wait $!")
+    serial.command(image.TEST)
     serial.command("qpair info")
     seen = console.Console()
     seen.feed(serial.command("dmesg").encode())

@@ -67,5 +67,5 @@ class Images(unittest.TestCase):
     def test_the_documents_have_its_command_and_its_first_test(self):
         for name in ("README.md", "Documentation/install.rst"):
             text = (base.TOP / name).read_text()
-            for line in (image.COMMAND, *image.PAIR):
+            for line in (image.COMMAND, image.TEST):
                 self.assertIn(line, text, name)
