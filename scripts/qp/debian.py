@@ -9,17 +9,17 @@ from qp import base, cache
 # Version of the recipe.
 RECIPE = 1
 
-# Gigabytes of a system.
-SIZE = 1
+# Gigabytes of a system, that of the compilers.
+SIZE = 2
 
 
 def suite():
     return re.search(r"^VERSION_CODENAME=(\w+)$", pathlib.Path("/etc/os-release").read_text(), re.MULTILINE)[1]
 
 
-def kernel(release):
-    """The package of a kernel, with what it needs of the same suite."""
-    return f"linux-image-{release}/{suite()}-backports"
+def kernel(release, part="image"):
+    """A package of a kernel, with what it needs of the same suite."""
+    return f"linux-{part}-{release}/{suite()}-backports"
 
 
 def system(name, packages, finish=lambda folder: None):

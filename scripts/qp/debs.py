@@ -119,7 +119,17 @@ def of_qemu():
     return Contents(files, values, model.PACKAGE)
 
 
-PACKAGES = {"qpair-provider": of_provider, "qpair-tools": of_tools, "qpair-modules": of_modules, "qpair-qemu": of_qemu}
+def of_dkms():
+    folder = "usr/src/qpair-@version@"
+    names = ["Kbuild", "scripts/bindgen-rdma", *(f"{part}/**/*.{kind}" for part in ("rust", "stream") for kind in ("rs", "c", "h"))]
+    sources = sorted(path for name in names for path in base.TOP.glob(name))
+    files = {f"{folder}/{path.relative_to(base.TOP)}": path for path in sources}
+    files |= {f"{folder}/{name}": HERE / name for name in ("dkms.conf", "module-tree")}
+    first, last = (".".join(map(str, series)) for series in (kernels.FIRST, kernels.LAST))
+    return Contents(files, {"oldest": first, "newest": last})
+
+
+PACKAGES = {"qpair-provider": of_provider, "qpair-tools": of_tools, "qpair-modules": of_modules, "qpair-qemu": of_qemu, "qpair-dkms": of_dkms}
 
 
 def packed(data):
@@ -216,9 +226,9 @@ def pack(key, entry, stage, values):
     settings = [f"/{name}\n" for name in names if name.startswith("etc/")]
     if settings:
         (meta / "conffiles").write_text("".join(settings))
-    for script in sorted(HERE.glob(f"{key}.p*")):
-        (meta / script.suffix[1:]).write_text(filled(script.read_text(), values))
-        (meta / script.suffix[1:]).chmod(0o755)
+    for part in sorted(HERE.glob(f"{key}.[pt]*")):
+        (meta / part.suffix[1:]).write_text(filled(part.read_text(), values))
+        (meta / part.suffix[1:]).chmod(0o644 if part.suffix == ".triggers" else 0o755)
     (meta / "control").write_text(control(name, entry, values, [*libraries(stage, root), *entry.get("depends", [])], size))
     for folder in [root, *(path for path in root.rglob("*") if path.is_dir())]:
         folder.chmod(0o755)

@@ -3,22 +3,11 @@
 #
 # debs.sh: the life of the packages for guests, in a Debian of its own packages
 # alone (qp/debs_suite.py). Beside it are two versions of them, in first and
-# second. Prints TAP.
+# second, and the modules that dkms.sh built, in dkms. Prints TAP.
 here=$(dirname -- "$0")
 export DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
-count=0
-
-check() { # check NAME COMMAND...
-	name=$1
-	shift
-	count=$((count + 1))
-	if "$@" >/tmp/said 2>&1; then
-		echo "ok $count - $name"
-	else
-		echo "not ok $count - $name"
-		tail -n 30 /tmp/said | sed 's/^/# /'
-	fi
-}
+# shellcheck source=qp/tap.sh
+. "$here/tap.sh"
 
 # All files but those that dpkg and apt write for themselves, and the contents
 # of settings and lists.
@@ -88,7 +77,9 @@ check 'versions' at 1.1
 check 'the module is loaded again' sh -c 'rmmod qpair && modprobe qpair'
 check 'ibv_rc_pingpong' pair ibv_rc_pingpong -d qpair0 -n 200
 check 'qpair info' qpair info
-check 'remove' sh -c 'rmmod qpair && apt-get remove -y "qpair-*"'
+check 'the modules that DKMS built' sh -c "rmmod qpair && insmod $here/dkms/qpair.ko && insmod $here/dkms/qpair-stream.ko"
+check 'qpair copy' copied
+check 'remove' sh -c 'rmmod qpair_stream qpair && apt-get remove -y "qpair-*"'
 check 'what is left' removed
 check 'purge' apt-get purge -y 'qpair-*'
 check 'nothing is left' nothing

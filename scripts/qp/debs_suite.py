@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0
 """The layer `packages` of scripts/test: the Debian packages, where they are installed.
 
-Two systems are made of Debian's packages alone, by mmdebstrap, and are in the cache: one with its
-QEMU, one with its kernel and its programs of verbs. The packages for a host are installed in a copy
-of the first, whose QEMU boots the second; there qp/debs.sh installs those for guests, uses them,
-upgrades, removes and purges them. lintian judges all of them, and a copy of the checkout at another
-path makes the same bytes.
+Three systems are made of Debian's packages alone, by mmdebstrap, and are in the cache: one with its
+QEMU, one with its kernel and its programs of verbs, one with what qpair-dkms needs. In a copy of the
+last, qp/dkms.sh has the modules built for a kernel and the next. The packages for a host are installed
+in a copy of the first, whose QEMU boots the second; there qp/debs.sh installs those for guests, uses
+them, upgrades, removes and purges them. lintian judges all of them, and a copy of the checkout at
+another path makes the same bytes.
 """
 
 import hashlib
@@ -14,15 +15,17 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 
-from qp import base, cache, check, debian, jobs, kernel as kernels, ktap
+from qp import base, cache, check, debian, debs, jobs, kernel as kernels, ktap
 
 HERE = pathlib.Path(__file__).parent
 BUILD = base.TOP / "build/packages-test"
 
-# The two systems.
+# The systems, the third with what the table of packages has.
 HOST = ("qemu-system-x86", "lintian")
 GUEST = ("ibverbs-utils", "kmod", "perftest", "rdma-core")
+BUILDER = "qpair-dkms"
 
 # The two versions, and where the packages are installed.
 FIRST, SECOND = "1.0", "1.1"
@@ -31,7 +34,7 @@ FOR_GUESTS = ("qpair-modules", "qpair-provider", "qpair-tools")
 
 # Seconds of the guest, most of them depmod's, and of all else.
 TIMEOUT = 1500
-OUTSIDE = 1800
+OUTSIDE = 3000
 
 # Runs what a system has installed, with the directories of this one that a command line names.
 INSIDE = """\
@@ -47,6 +50,9 @@ exec unshare --mount sh -c '
 	shift
 	exec chroot "$root" "$@"' sh {root} {folders} -- {program} "$@"
 """
+
+# Runs dkms.sh.
+BUILDS = 'mount --bind "$1" "$0/mnt" && mount --rbind /dev "$0/dev" && mount -t proc proc "$0/proc" && exec chroot "$0" sh /mnt/dkms.sh'
 
 
 def make_disk(folder):
@@ -89,9 +95,13 @@ def of(packages, names):
     return [path for path in packages if path.name.startswith(names)]
 
 
+def copy(name, packages, root):
+    base.step(f"copying the system {name}", ["cp", "-a", "--reflink=auto", debian.system(name, packages) / "tree", root], quiet=True)
+
+
 def host(root, packages):
     """Makes a copy of the host's system, with packages in its /tmp; returns its path."""
-    base.step("copying the host's system", ["cp", "-a", "--reflink=auto", debian.system("host", HOST) / "tree", root], quiet=True)
+    copy("host", HOST, root)
     # Where INSIDE mounts them.
     for folder in (base.CACHE, base.TOP):
         (root / folder.relative_to("/")).mkdir(parents=True, exist_ok=True)
@@ -117,10 +127,13 @@ def install(slower):
         (share / name).mkdir()
         for path in of(packages, FOR_GUESTS):
             shutil.copyfile(path, share / name / path.name)
-    shutil.copyfile(HERE / "debs.sh", share / "debs.sh")
+    for script in ("tap.sh", "debs.sh"):
+        shutil.copyfile(HERE / script, share / script)
+    results = Results()
+    results.count.add(with_dkms(versions, share))
     guest = debian.system("guest", (*GUEST, debian.kernel(kernels.get("stock").release)), make_disk)
     root = host(BUILD / "host", [path for packages in versions.values() for path in packages])
-    results, before = Results(), files(root)
+    before = files(root)
     chroot = ["chroot", root]
     names = [f"/tmp/{path.name}" for path in versions[FIRST]]
     results.command("lintian", *chroot, "lintian", "--allow-root", "--fail-on", "error,warning", *names)
@@ -136,6 +149,39 @@ def install(slower):
     return results.count
 
 
+def all_of(text, where):
+    """The results of a script, which ends with the plan."""
+    count, plan = ktap.of_ktap(text), re.search(r"^1\.\.(\d+)$", text, re.MULTILINE)
+    if not plan or count.total != int(plan[1]):
+        count.fail(f"{where}: {count.total} results")
+    return count
+
+
+def with_dkms(versions, share):
+    """Runs dkms.sh in a system with headers and source of the stock kernel; the modules are left in the share."""
+    release = kernels.get("stock").release
+    series = re.match(r"\d+\.\d+", release)[0]
+    needs = tomllib.loads((debs.HERE / "packages.toml").read_text())[BUILDER]["depends"]
+    kernel = (debian.kernel(release, "headers"), debian.kernel(series, "source"))
+    root, own = BUILD / "builder", BUILD / "builder-share"
+    copy("builder", (*needs, *kernel), root)
+    for name, packages in zip(("first", "second"), versions.values(), strict=True):
+        (own / name).mkdir(parents=True)
+        for path in of(packages, BUILDER):
+            shutil.copyfile(path, own / name / path.name)
+    for script in ("tap.sh", "dkms.sh"):
+        shutil.copyfile(HERE / script, own / script)
+    log = jobs.log_of("packages-dkms")
+    base.step("building modules with DKMS", ["unshare", "--mount", "sh", "-c", BUILDS, root, own], log=log)
+    count = all_of(log.read_text(), BUILDER)
+    if count.failed:
+        base.show_end("qpair-dkms", log)
+    else:
+        (own / "dkms").rename(share / "dkms")
+        cache.discard(root)
+    return count
+
+
 def in_guest(system, root, share, slower):
     """Boots the guest's system under the host's emulator, and runs debs.sh in it."""
     emulator = inside(root, BUILD / "emulator", "qpair-qemu")
@@ -146,9 +192,9 @@ def in_guest(system, root, share, slower):
     )
     options = ["--qemu", emulator, "--no-insmod", "--package", "qpair-ring", "--load", "ext4", "--mem", "1G", "--share", share, "--qemu-opt", disk]
     status, text, _ = jobs.guest("packages-guest", options, ["sh", "-c", script], TIMEOUT * slower)
-    count, plan = ktap.of_ktap(text), re.search(r"^1\.\.(\d+)$", text, re.MULTILINE)
-    if status != 0 or not plan or count.total != int(plan[1]):
-        count.fail(f"{count.total} results, status {status}")
+    count = all_of(text, "guest")
+    if status != 0:
+        count.fail(f"guest: status {status}")
     return count
 
 

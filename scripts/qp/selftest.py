@@ -22,7 +22,7 @@ from qp import (
     peers, plots, profile, sweeps, threads,
 )
 from qp.selftest_cache import Cache, Crates, Space  # noqa: F401, run with those here
-from qp.selftest_debs import Debs  # noqa: F401
+from qp.selftest_debs import Debs, ModuleTree  # noqa: F401
 from qp.selftest_image import Images  # noqa: F401
 from qp.selftest_intree import Rules, Trees  # noqa: F401
 from qp.selftest_recipes import Faults, Recipes  # noqa: F401

@@ -3,6 +3,9 @@
 
 import os
 import pathlib
+import re
+import shutil
+import subprocess
 import tempfile
 import tomllib
 import unittest
@@ -10,7 +13,7 @@ from unittest import mock
 
 from qp import base, debs
 
-VALUES = {"version": "1.0", "author": "A <a@example.org>", "epoch": 0, "year": 1970, "release": "7.3.4-x", "rdma_core": "56.1", "rdma_core_next": 57, "interface": 34, "qemu": "10.0", "qemu_next": "10.1", "oldest": "7.3", "newest": "7.3"}
+VALUES = {"version": "1.0", "author": "A <a@example.org>", "epoch": 0, "year": 1970, "release": "7.3.4-x", "rdma_core": "56.1", "rdma_core_next": 57, "interface": 34, "qemu": "10.0", "qemu_next": "10.1", "oldest": "7.3", "newest": "7.4"}
 
 
 class Debs(unittest.TestCase):
@@ -73,3 +76,144 @@ class Debs(unittest.TestCase):
             self.assertRaises(KeyboardInterrupt, debs.build, "1.0", out)
         self.assertEqual([path.name for path in out.parent.iterdir()], ["packages"])
         self.assertEqual([path.name for path in out.iterdir()], ["old.deb"])
+
+
+RELEASE = "7.3.4+deb13-amd64"
+SOURCE = "linux-source-7.3"
+COMPILER = "rustc 1.85.1 (4eb161250 2025-03-15)"
+CONFIG = f'CONFIG_RUST=y\nCONFIG_RUSTC_VERSION_TEXT="{COMPILER}"\nCONFIG_INFINIBAND=m\nCONFIG_INFINIBAND_USER_ACCESS=m\n'
+
+
+class ModuleTree(unittest.TestCase):
+    """packaging/module-tree, in a directory in place of /."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(dir="/tmp")
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        self.script = self.put(f"usr/src/qpair-{VALUES['version']}/module-tree", self.here("module-tree"))
+        for name in ("sort", "sed", "tr", "cat", "awk"):
+            self.put(f"bin/{name}", "").unlink()
+            (self.root / "bin" / name).symlink_to(shutil.which(name))
+        for name, line in {"bindgen": "", "rustc": f"echo '{COMPILER}'", "dpkg-query": f"cat {self.root}/versions/$4", "df": f"cat {self.root}/space"}.items():
+            self.put(f"bin/{name}", f"#!/bin/sh\n{line}\n")
+        for name in (f"linux-headers-{RELEASE}", SOURCE):
+            self.put(f"versions/{name}", "7.3.4-1")
+        self.put("space", "Filesystem 1M-blocks Used Available\n/dev/vda 9000 8000 1000\n")
+        self.config = self.put(f"lib/modules/{RELEASE}/build/.config", CONFIG)
+        self.put(f"usr/src/{SOURCE}.tar.xz", "")
+
+    def here(self, name):
+        """A file of the package with its paths below the directory."""
+        return re.sub(r"(?<!\w)/(?=(lib|usr/src|var/cache)/)", f"{self.root}/", debs.filled((debs.HERE / name).read_text(), VALUES))
+
+    def put(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def run_in(self, *words, **env):
+        return subprocess.run(words, env={"PATH": str(self.root / "bin"), **env}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def check(self, release=RELEASE):
+        done = self.run_in("/bin/sh", self.script, "--check", release)
+        return done.returncode, done.stdout
+
+    def refused(self, cause, remedy, release=RELEASE):
+        self.assertEqual(self.check(release), (1, f"qpair-dkms: no modules for {release}: {cause}\nqpair-dkms: remedy: {remedy}\n"))
+
+    def test_a_kernel_of_debian_with_its_source_is_served(self):
+        self.assertEqual(self.check(), (0, ""))
+
+    def test_other_series_are_refused(self):
+        for release in ("6.12.1-amd64", "7.2.9-amd64", "unknown"):
+            self.refused("it is older than Linux 7.3", "install a newer kernel, from Debian's backports", release)
+        for release in ("7.5.0-amd64", "7.10.0-amd64", "8.0.0"):
+            self.refused("it is newer than Linux 7.4", "install a newer qpair-dkms", release)
+
+    def test_a_kernel_without_headers_or_an_option_is_refused(self):
+        for name in ("RUST", "INFINIBAND", "INFINIBAND_USER_ACCESS"):
+            self.config.write_text(re.sub(f"(CONFIG_{name})=.*", r"# \1 is not set", CONFIG))
+            self.refused(f"it has no CONFIG_{name}", "use a kernel of Debian, or one with that option")
+        self.config.unlink()
+        self.refused("its headers are missing", f"apt install linux-headers-{RELEASE}")
+
+    def test_a_program_that_is_missing_is_named(self):
+        for name in ("rustc", "bindgen"):
+            (self.root / "bin" / name).unlink()
+            self.refused(f"the program {name} is missing", f"apt install {name}")
+
+    def test_a_compiler_older_than_that_of_the_kernel_is_refused(self):
+        for name, fine in {"rustc 1.84.9 (x)": False, "rustc 1.100.0 (x)": True}.items():
+            self.put("bin/rustc", f"#!/bin/sh\necho '{name}'\n")
+            self.assertEqual(self.check()[0] == 0, fine)
+        self.put("bin/rustc", "#!/bin/sh\necho 'rustc 1.84.9 (x)'\n")
+        self.refused(f"it was built with {COMPILER}, and the compiler is rustc 1.84.9 (x)", "install that compiler, or a newer one")
+
+    def test_a_source_that_is_missing_or_of_another_version_is_refused(self):
+        cause = "its source, for the metadata of Rust that its headers lack, is not installed"
+        remedy = f"apt install {SOURCE}=7.3.4-1"
+        self.put(f"versions/{SOURCE}", "7.3.4-2")
+        self.refused(cause, remedy)
+        self.put(f"versions/{SOURCE}", "7.3.4-1")
+        (self.root / f"usr/src/{SOURCE}.tar.xz").unlink()
+        self.refused(cause, remedy)
+
+    def test_a_disk_that_is_full_is_refused(self):
+        self.put("space", "Filesystem 1M-blocks Used Available\n/dev/vda 9000 8001 999\n")
+        self.refused("its tree needs 1000 MB in /var/cache", "free some space, then dpkg-reconfigure qpair-dkms")
+
+    def test_a_tree_that_was_made_needs_neither_source_nor_space(self):
+        state = self.put(f"var/cache/qpair/{RELEASE}/state", f"7.3.4-1, {COMPILER}\n")
+        (self.root / f"usr/src/{SOURCE}.tar.xz").unlink()
+        self.put("space", "Filesystem 1M-blocks Used Available\n/dev/vda 9000 9000 0\n")
+        self.assertEqual(self.check(), (0, ""))
+        # Another compiler cannot read its metadata, and headers of another version have other symbols.
+        for other in (f"7.3.4-2, {COMPILER}\n", "7.3.4-1, rustc 1.86.0 (x)\n"):
+            state.write_text(other)
+            self.assertEqual(self.check()[0], 1)
+
+    def make(self, status=0):
+        """Makes modules, with a make that counts its runs and ends with a status."""
+        for name in ("mkdir", "rm", "cp", "nproc"):
+            if not (self.root / "bin" / name).exists():
+                (self.root / "bin" / name).symlink_to(shutil.which(name))
+        line = f'echo "$*" >>{self.root}/made; for word; do case $word in O=*) mkdir -p "${{word#O=}}/include/config" ;; esac; done; exit {status}'
+        self.put("bin/tar", "#!/bin/sh\n")
+        self.put("bin/make", f"#!/bin/sh\n{line}\n")
+        self.put(f"lib/modules/{RELEASE}/build/Module.symvers", "")
+        made = self.put("made", "")
+        status = self.run_in("/bin/sh", self.script, "--make", RELEASE).returncode
+        return status, [line.split()[-1] for line in made.read_text().splitlines()]
+
+    def test_a_tree_is_made_once_and_those_of_kernels_that_are_gone_are_removed(self):
+        trees = self.root / "var/cache/qpair"
+        other = "7.3.5+deb13-amd64"
+        for release in (other, "7.3.1+deb13-amd64"):
+            self.put(f"var/cache/qpair/{release}/state", "")
+        self.put(f"lib/modules/{other}/build/.config", "")
+        self.assertEqual(self.make(), (0, ["modules_prepare", "modules"]))
+        self.assertEqual({path.name for path in trees.iterdir()}, {RELEASE, other})
+        self.assertEqual((trees / RELEASE / "tree/include/config/kernel.release").read_text(), f"{RELEASE}\n")
+        self.assertEqual(self.make(), (0, ["modules"]))
+
+    def test_a_tree_that_cannot_be_made_leaves_nothing(self):
+        self.assertEqual(self.make(status=2), (2, ["modules_prepare"]))
+        self.assertEqual(list((self.root / "var/cache/qpair").iterdir()), [])
+
+    def test_headers_with_metadata_need_their_compiler_alone(self):
+        shutil.rmtree(self.root / "versions")
+        self.refused("its headers have no metadata of Rust, and belong to no package", "keep the tree of its build, as its headers")
+        for name in ("libkernel.rmeta", "bindings/.bindings_generated.rs.cmd"):
+            self.put(f"lib/modules/{RELEASE}/build/rust/{name}", "")
+        self.assertEqual(self.check(), (0, ""))
+        self.put("bin/rustc", "#!/bin/sh\necho 'rustc 1.86.0 (x)'\n")
+        self.refused(f"its metadata of Rust is of {COMPILER}, and the compiler is rustc 1.86.0 (x)", "install that compiler")
+
+    def test_dkms_skips_a_kernel_that_is_refused(self):
+        conf = self.put("dkms.conf", self.here("dkms.conf"))
+        for release, printed in {RELEASE: "any", "6.12.1-amd64": "^$", "": "any"}.items():
+            done = self.run_in(shutil.which("bash"), "-c", f"set -e; . {conf} 2>/dev/null; echo ${{BUILD_EXCLUSIVE_KERNEL-any}}", kernelver=release)
+            self.assertEqual((done.returncode, done.stdout), (0, f"{printed}\n"))
