@@ -76,8 +76,11 @@ skipped() { # skipped WORDS COMMAND...: the command ends with 0, and a message t
 
 copied() { mkdir "$here/dkms" && cp "$(module qpair "$release")" "$(module qpair-stream "$release")" "$here/dkms"; }
 
-gone() { ! find / -xdev -name '*qpair*' | grep .; }
+named() { find / -xdev -path /mnt -prune -o -name '*qpair*' -print | sort; }
 
+gone() { named | diff /root/before -; }
+
+named >/root/before
 check 'take the source away' take_source
 check 'install without the source' skipped "remedy: apt install $source=" dpkg -i "$here"/first/*.deb
 check 'nothing is built' built 1.0
