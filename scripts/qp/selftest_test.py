@@ -47,6 +47,11 @@ class Nightly(unittest.TestCase):
                 self.assertLessEqual(each, nightly.ROUNDS)
         self.assertEqual(found["soak"][-1], 1800)
 
+    def test_a_time_without_an_end_is_refused(self):
+        for words in (["--hours", "nan"], ["--hours", "inf"], ["--hours", "0"], ["--rounds", "0"]):
+            with self.assertRaises(base.Fail):
+                nightly.run(words)
+
     def test_a_step_that_fails_ends_no_other(self):
         said, failed = io.StringIO(), []
 

@@ -32,7 +32,7 @@ How to add a test:
   test by its exit status. A test also fails if the kernel warns, if the module cannot be removed
   afterwards, and, on the debug kernel, if memory leaks.
 
-By default the layers run that build no kernel: not kunit, tree, 7.3 and debug. A layer that finds no test
+By default not kunit, tree, 7.3 and debug run, which build kernels, nor packages. A layer that finds no test
 fails. The last line has the total, and build/test.json all results; build/log/failed has the logs of
 tests that failed.
 """
