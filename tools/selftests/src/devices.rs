@@ -40,11 +40,15 @@ pub(crate) fn rescan(address: &str) -> Result<usize> {
     appeared(address)
 }
 
+/// Resets a function, which may have no RDMA device.
+pub(crate) fn reset(address: &str) -> Result<()> {
+    world::put(format!("/sys/bus/pci/devices/{address}/reset"), "1")
+}
+
 /// Resets device 0, which works. So the driver counts its next failure as the first, and recovers
 /// without a pause.
 pub(crate) fn forget_failures() -> Result<()> {
-    let address = world::function(0)?;
-    world::put(format!("/sys/bus/pci/devices/{address}/reset"), "1")
+    reset(&world::function(0)?)
 }
 
 /// Waits until the function has a driver and a device file; returns the file's number.

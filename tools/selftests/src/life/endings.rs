@@ -121,7 +121,7 @@ impl Target {
             Ending::Unbind => devices::unbind(&address),
             Ending::Remove => devices::remove(&address),
             Ending::Unplug => replug(self.host()?, &address).map(drop),
-            Ending::Reset => world::put(format!("/sys/bus/pci/devices/{address}/reset"), "1"),
+            Ending::Reset => devices::reset(&address),
             Ending::Fatal => self.host()?.set(0, "fatal", true),
             Ending::Error => {
                 let source = SOURCES[self.rng.usize(0..SOURCES.len())];

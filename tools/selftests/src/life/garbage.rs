@@ -9,6 +9,7 @@ use anyhow::Result;
 
 use super::load::Load;
 use super::load::Work;
+use crate::devices;
 use crate::host::Host;
 use crate::ktap::say;
 use crate::ktap::Setup;
@@ -42,11 +43,6 @@ fn rule(rng: &mut fastrand::Rng, (written, occasions): (&str, u32)) -> String {
     format!("garble={written},nth={}", rng.u32(1..=occasions))
 }
 
-/// Resets the function, which may have no RDMA device.
-fn reset(address: &str) -> Result<()> {
-    world::put(format!("/sys/bus/pci/devices/{address}/reset"), "1")
-}
-
 /// Makes the driver read what the device writes. It may fail, as the device does.
 fn read(address: &str, written: &str) {
     let queried = || -> Result<()> {
@@ -56,7 +52,7 @@ fn read(address: &str, written: &str) {
         Ok(())
     };
     let _: Result<()> = match written {
-        "register" => reset(address),
+        "register" => devices::reset(address),
         _ if written.starts_with("answer") => queried(),
         _ => Ok(()),
     };
@@ -111,7 +107,7 @@ pub(super) fn garbage_in_each_word(setup: &Setup) -> Result<()> {
                 rounds += 1;
                 hits += u32::from(did.starts_with("garble 1"));
                 wait::until("a device that can be reset", || {
-                    Ok(reset(&address).is_ok() && works(0, &mut rng).is_ok())
+                    Ok(devices::reset(&address).is_ok() && works(0, &mut rng).is_ok())
                 })
                 .with_context(said)?;
                 before.settled().with_context(said)?;

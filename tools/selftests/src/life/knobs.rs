@@ -141,10 +141,7 @@ pub(super) fn link(setup: &Setup) -> Result<()> {
     }
     // A reset does not change the link.
     host.set(0, "link-down", true)?;
-    world::put(
-        format!("/sys/bus/pci/devices/{}/reset", world::function(0)?),
-        "1",
-    )?;
+    devices::reset(&world::function(0)?)?;
     ensure!(
         Context::open(0)?.query_port()?.state == DOWN,
         "up after a reset"

@@ -157,7 +157,7 @@ pub(super) fn reset_by_sysfs(setup: &Setup) -> Result<()> {
     let mut pair = Pair::open(0)?;
     pair.exchange(&mut setup.rng())?;
     let epoch = pair.a.ctx.info.limits.epoch;
-    world::put(format!("/sys/bus/pci/devices/{address}/reset"), "1")?;
+    devices::reset(&address)?;
     told_of_the_end(&pair.a.ctx)?;
     is_dead(&pair.a.ctx)?;
     let after = Context::open(0)?.info.limits.epoch;

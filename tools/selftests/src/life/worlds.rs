@@ -9,6 +9,7 @@ use qpair_abi::entry::opcode;
 
 use super::load::told_of_the_end;
 use crate::children::Child;
+use crate::devices;
 use crate::host::Host;
 use crate::ktap::Setup;
 use crate::pair::works;
@@ -63,11 +64,6 @@ impl World {
     }
 }
 
-/// Resets the function through sysfs.
-fn reset(address: &str) -> Result<()> {
-    world::put(format!("/sys/bus/pci/devices/{address}/reset"), "1")
-}
-
 /// Rings doorbells that are violations, and checks that they are counted, or are not.
 fn counted(host: &mut Host, expected: u64, ring: impl FnOnce() -> Result<()>) -> Result<()> {
     let before = host.get(0, "violations")?;
@@ -87,7 +83,7 @@ pub(super) fn the_same_numbers(setup: &Setup) -> Result<()> {
     host.set(0, "key-seed", 1)?;
     for round in 0..3 {
         let place = || format!("round {round}");
-        reset(&address)?;
+        devices::reset(&address)?;
         let mut old = World::new()?;
         old.pair.exchange(&mut rng)?;
         // Its page is mapped and touched; the child touches it again after the reset.
@@ -100,7 +96,7 @@ pub(super) fn the_same_numbers(setup: &Setup) -> Result<()> {
             Ok(())
         })?;
         toucher.link().hear()?;
-        reset(&address)?;
+        devices::reset(&address)?;
         told_of_the_end(&old.pair.a.ctx)?;
 
         let mut new = World::new()?;
