@@ -159,9 +159,7 @@ impl Child {
             return Ok(end);
         }
         if wait::poll(self.pidfd.as_fd(), time)?.is_empty() {
-            let stack =
-                std::fs::read_to_string(format!("/proc/{}/stack", self.pid)).unwrap_or_default();
-            ktap::say(&format!("process {} hangs:\n{stack}", self.pid));
+            self.tell_where();
             let _ = self.signal(Signal::SIGKILL);
             if wait::poll(self.pidfd.as_fd(), wait::patience())?.is_empty() {
                 bail!(
@@ -173,6 +171,20 @@ impl Child {
             bail!("process {} took more than {time:?}", self.pid);
         }
         self.reap()
+    }
+
+    /// Prints where its threads hang in the kernel. The kernel's log gets the stacks of blocked workers.
+    fn tell_where(&self) {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid));
+        for thread in threads.into_iter().flatten().flatten() {
+            let stack = std::fs::read_to_string(thread.path().join("stack")).unwrap_or_default();
+            let thread = thread.file_name();
+            ktap::say(&format!(
+                "process {} hangs, thread {thread:?}:\n{stack}",
+                self.pid
+            ));
+        }
+        let _ = std::fs::write("/proc/sysrq-trigger", "w");
     }
 
     /// Leaves it running.

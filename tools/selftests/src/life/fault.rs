@@ -96,21 +96,25 @@ pub(super) fn hang(place: Place, device: usize, link: &Link) -> Result<()> {
     let good = Buffer::new(8192)?;
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| call(place, &pd, &cq, endless.memory.addr(), good.addr()));
-        endless.caught()?;
-        link.tell(1)?;
-        let mut last = Page::map(ctx.fd())?;
-        while let Ok(page) = Page::map(ctx.fd()) {
-            last = page;
-        }
-        link.hear()?;
-        last.store(8, u64::MAX);
-        let is_memory = last.load(8) == u64::MAX;
-        // Other threads of the same process can make calls.
-        let refused = ctx.alloc_pd();
+        let seen = || -> Result<(bool, Result<u32, Errno>)> {
+            endless.caught()?;
+            let mut last = Page::map(ctx.fd())?;
+            link.tell(1)?;
+            while let Ok(page) = Page::map(ctx.fd()) {
+                last = page;
+            }
+            link.hear()?;
+            last.store(8, u64::MAX);
+            // Other threads of the same process can make calls.
+            Ok((last.load(8) == u64::MAX, ctx.alloc_pd()))
+        };
+        let seen = seen();
+        // Also after an error: the scope waits for the thread.
         endless.release()?;
         let result = thread
             .join()
             .map_err(|_| anyhow::anyhow!("the thread panicked"))?;
+        let (is_memory, refused) = seen?;
         ensure!(is_memory, "{place:?}: a doorbell page after unbind");
         ensure!(
             refused == Err(Errno::EIO),
