@@ -21,7 +21,11 @@
 //!   frequency = "nth=" count / "every=" count / "chance=" fraction / "times=" count
 //! ```
 
+use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
+use qpair_abi::entry::Cqe;
+use qpair_abi::entry::Eqe;
+use qpair_abi::regs::offset;
 use qpair_abi::status::Event;
 use qpair_abi::status::Status;
 use qpair_abi::Number;
@@ -109,14 +113,14 @@ const ON_WIRE: &[(&str, OnWire)] = &[
 
 const DIRECTIONS: &[(&str, Direction)] = &[("in", Direction::In), ("out", Direction::Out)];
 
-const WRITTEN: &[(&str, Written)] = &[
-    ("cqe", Written::Cqe),
-    ("eqe", Written::Eqe),
-    ("answer", Written::Answer),
-    ("register", Written::Register),
+/// With the last word of the longest.
+const WRITTEN: &[(&str, (Written, usize))] = &[
+    ("cqe", (Written::Cqe, Cqe::WORDS - 1)),
+    ("eqe", (Written::Eqe, Eqe::WORDS - 1)),
+    // The longest answer is that of QUERY of the device.
+    ("answer", (Written::Answer, Counter::COUNT - 1)),
+    ("register", (Written::Register, offset::ALL.len() - 1)),
 ];
-/// The last word that a rule can name.
-const LAST_WORD: u64 = 1023;
 
 /// What software reads that the device has written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -563,9 +567,11 @@ impl Draft {
             }
             "garble" => {
                 let (name, word) = value.split_once(':').unzip();
-                let written = named("what the device writes", WRITTEN, name.unwrap_or(value))?;
-                let word = word.map(|word| ranged(word, 0, LAST_WORD)).transpose()?;
-                let word = word.map(|word| word as usize);
+                let name = name.unwrap_or(value);
+                let (written, last) = named("what the device writes", WRITTEN, name)?;
+                let of_word = |why| format!("the word of {name} is {why}");
+                let word = word.map(|word| ranged(word, 0, last as u64).map_err(of_word));
+                let word = word.transpose()?.map(|word| word as usize);
                 once(&mut self.does, Does::Words(written, word))
             }
             "dir" => once(

@@ -5,6 +5,7 @@
 use super::checks;
 use crate::harness::*;
 use qpair_abi::command::*;
+use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
 use qpair_abi::regs::offset;
 use qpair_model::Faults;
@@ -29,9 +30,13 @@ fn bad_places_are_refused() {
             "what the device writes is one of cqe, eqe, answer, register",
         ),
         ("garble=wqe", "what the device writes is one of"),
-        ("garble=cqe:", "a number from 0 to 1023"),
+        ("garble=cqe:", "the word of cqe is a number from 0 to 3"),
         ("garble=cqe:1:2", "a number from 0"),
-        ("garble=cqe:1024", "a number from 0"),
+        (
+            "garble=cqe:4",
+            "'garble=cqe:4': the word of cqe is a number from 0 to 3",
+        ),
+        ("garble=eqe:2", "the word of eqe is a number from 0 to 1"),
         ("garble=cqe,qp=3", "qp= does not go with garble="),
         ("garble=cqe,opcode=send", "nor with garble="),
         ("garble=cqe,dir=in", "dir= goes with wire= alone"),
@@ -39,6 +44,12 @@ fn bad_places_are_refused() {
     ] {
         let refused = Faults::parse(text).expect_err(text);
         assert!(refused.contains(why), "{text}: {refused}");
+    }
+    for (written, words) in [("answer", Counter::COUNT), ("register", offset::ALL.len())] {
+        let of = |word: usize| Faults::parse(&format!("garble={written}:{word}"));
+        of(words - 1).unwrap();
+        let why = format!("the word of {written} is a number from 0 to {}", words - 1);
+        assert!(of(words).unwrap_err().contains(&why));
     }
     for text in [
         "garble=register:3,nth=2",
@@ -84,7 +95,6 @@ fn each_word_of_a_completion() {
     any.sort_unstable();
     any.dedup();
     assert_eq!(any, [0, 1, 2, 3]);
-    assert_eq!(written("garble=cqe:4").2, "garble 0 of 0");
 }
 
 fn each_word_of_an_event() {
