@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # In the guest: qmp COMMAND [NAME=VALUE]...: runs a command in QEMU's monitor,
-# prints its answer, and fails if that is an error. Values are JSON strings, or
-# raw JSON with NAME:=VALUE. For example: qmp device_del id=qpair0
+# prints its answer, or, if that is an error, its text, and fails. Values are JSON
+# strings, or raw JSON with NAME:=VALUE. For example: qmp device_del id=qpair0
 command=$1
 shift
 arguments=
@@ -22,7 +22,7 @@ while read -r line <&8; do
 		exit 0
 		;;
 	*'"error"'*)
-		echo "$line" >&2
+		printf 'qmp: %s\n' "$line" | sed 's/{.*"desc": *"\(.*\)"}.*/\1/; s/\\\(["\\]\)/\1/g' >&2
 		exit 1
 		;;
 	esac

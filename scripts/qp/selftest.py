@@ -25,7 +25,7 @@ from qp.selftest_cache import Cache, Crates, Space  # noqa: F401, run with those
 from qp.selftest_debs import Debs, ModuleTree  # noqa: F401
 from qp.selftest_image import Images  # noqa: F401
 from qp.selftest_intree import Rules, Trees  # noqa: F401
-from qp.selftest_recipes import Faults, Recipes  # noqa: F401
+from qp.selftest_recipes import Faults, Recipes, Storage  # noqa: F401
 from qp.selftest_test import Demo, Suite  # noqa: F401
 from qp.selftest_walks import Walks  # noqa: F401
 from qp.selftest_wire import Wires  # noqa: F401
