@@ -72,6 +72,8 @@ chroot "$root" sh -ec '
 
 def of_guests(folder):
     """The files of the packages for guests, one each."""
+    if not folder.is_dir():
+        raise base.Fail(f"--packages {folder}: no such directory", f"make packages makes them in {PACKAGES.relative_to(base.TOP)}")
     found = []
     for name in OURS:
         name = name.format(release=kernels.get("stock").release)
@@ -142,6 +144,10 @@ def run(argv):
     output = args.output.absolute()
     if output.is_dir():
         raise base.Fail(f"--output {output} is a directory", "name a file in it")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise base.Fail(f"--output {output}: {output.parent} cannot be made: {error.strerror}", "name a file in a directory that exists") from None
     with base.locked(base.TOP / "build/image/lock"):
         build(of_guests(args.packages.absolute()), output)
     print(output)

@@ -24,9 +24,9 @@ class Images(unittest.TestCase):
         kernel.start()
         self.addCleanup(kernel.stop)
 
-    def refused(self, cause, remedy):
+    def refused(self, cause, remedy, packages=".", output="out/a.qcow2"):
         with self.assertRaises(base.Fail) as failure:
-            image.run([f"--packages={self.folder}", f"--output={self.folder}/out/a.qcow2"])
+            image.run([f"--packages={self.folder / packages}", f"--output={self.folder / output}"])
         self.assertIn(cause, str(failure.exception))
         self.assertIn(remedy, failure.exception.remedy)
         self.assertFalse(list(self.folder.glob("out/*")))
@@ -40,6 +40,11 @@ class Images(unittest.TestCase):
         self.assertEqual([path.name for path in image.of_guests(self.folder)], list(NAMES))
         (self.folder / "qpair-tools_2_amd64.deb").touch()
         self.refused("several qpair-tools", "make packages")
+
+    def test_a_directory_that_there_is_not_is_named(self):
+        self.refused(f"--packages {self.folder}/none: no such directory", "build/packages", packages="none")
+        (self.folder / "file").touch()
+        self.refused(f"{self.folder}/file/out cannot be made", "a directory that exists", output="file/out/a.qcow2")
 
     def test_a_full_disk_is_refused_before_anything_is_made(self):
         for name in NAMES:
