@@ -161,6 +161,13 @@ class Suite(unittest.TestCase):
             self.assertEqual(kernels_of(layer) <= {None, "stock"}, layer in test.DEFAULT, layer)
         self.assertNotIn("packages", test.DEFAULT)
 
+    def test_a_command_that_there_is_not_is_named_with_those_that_there_are(self):
+        for words, why in ((["nosuch"], "error: no command nosuch"), (["base"], "error: no command base"), ([], "error: no command; usage")):
+            ran = subprocess.run([base.SCRIPTS / "py", *words], capture_output=True, text=True)
+            self.assertEqual((ran.returncode, ran.stdout), (base.OWN_FAILURE, ""))
+            self.assertIn(why, ran.stderr)
+            self.assertIn(" nightly ", ran.stderr)
+
     def test_each_guest_of_verbs_has_a_script(self):
         for name, guest in verbs_suite.table()["guest"].items():
             for everything in (False, True):
