@@ -13,6 +13,7 @@ import select
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 
@@ -46,6 +47,8 @@ REMEDIES = {
 OWN_FAILURE = 125
 
 TAIL_LINES = 25
+# Columns of a report where there is no terminal, and at least.
+WIDE, NARROW = 160, 30
 REPORT_EVERY = 20.0
 # Seconds that a process has to end after SIGTERM.
 PATIENCE = 5.0
@@ -111,6 +114,14 @@ def say(text):
     print(f"qpair: {text}", file=sys.stderr, flush=True)
 
 
+def report(text):
+    """Says how far a step is, in one line of the terminal, which ends with a word."""
+    columns = WIDE
+    with contextlib.suppress(OSError):
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns or WIDE
+    say(textwrap.shorten(text, max(columns - len("qpair: "), NARROW), placeholder=" ...", break_on_hyphens=False))
+
+
 def say_failure(failure):
     say(f"error: {failure}")
     if failure.remedy:
@@ -159,11 +170,11 @@ def explain(text):
 
 def last_line(path):
     with contextlib.suppress(OSError), open(path, "rb") as log:
-        log.seek(max(0, os.path.getsize(path) - 400))
+        log.seek(max(0, os.path.getsize(path) - 4000))
         lines = re.split(r"[\r\n]", log.read().decode(errors="replace"))
         for line in reversed(lines):
             if line.strip():
-                return line.strip()[-100:]
+                return line.strip()
     return ""
 
 
@@ -280,7 +291,7 @@ def step(name, command, log=None, cwd=None, env=None, quiet=False, stdout=None, 
             except subprocess.TimeoutExpired:
                 if patience == REPORT_EVERY:
                     line = last_line(log)
-                    say(f"{name}: {time.monotonic() - start:.0f} s{', ' if line else ''}{line}")
+                    report(f"{name}: {time.monotonic() - start:.0f} s{', ' if line else ''}{line}")
                 else:
                     say(f"{name} ...")
                 patience = REPORT_EVERY

@@ -161,6 +161,20 @@ class Suite(unittest.TestCase):
             self.assertEqual(kernels_of(layer) <= {None, "stock"}, layer in test.DEFAULT, layer)
         self.assertNotIn("packages", test.DEFAULT)
 
+    def test_a_report_is_a_line_of_the_terminal_that_ends_with_a_word(self):
+        text = "building the module: 43 s, RUSTC [M] drivers/infiniband/hw/qpair/qpair-stream.o"
+        for columns, end in ((200, "qpair-stream.o"), (80, "[M] ..."), (45, "s, RUSTC ..."), (0, "qpair-stream.o"), (1, "43 s, ...")):
+            said, size = io.StringIO(), os.terminal_size((columns, 24))
+            said.fileno = lambda: 2
+            with unittest.mock.patch.object(os, "get_terminal_size", return_value=size), contextlib.redirect_stderr(said):
+                base.report(text)
+            self.assertTrue(said.getvalue().endswith(f"{end}\n"), said.getvalue())
+            self.assertLessEqual(len(said.getvalue()), 1 + max(columns or base.WIDE, base.NARROW + len("qpair: ")))
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            base.report(text)
+        self.assertIn(text, said.getvalue())
+
     def test_a_command_that_there_is_not_is_named_with_those_that_there_are(self):
         for words, why in ((["nosuch"], "error: no command nosuch"), (["base"], "error: no command base"), ([], "error: no command; usage")):
             ran = subprocess.run([base.SCRIPTS / "py", *words], capture_output=True, text=True)

@@ -87,7 +87,7 @@ def cargo(name, *args, **variables):
                 try:
                     process.wait(timeout=base.REPORT_EVERY)
                 except subprocess.TimeoutExpired:
-                    base.say(f"cargo test: {base.last_line(log)}")
+                    base.report(f"cargo test: {base.last_line(log)}")
     text = log.read_text(errors="replace")
     count = ktap.of_cargo(text)
     if process.returncode != 0 and count.failed == 0:
