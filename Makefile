@@ -30,7 +30,7 @@ help: ## show these lines
 run: ## boot a guest and copy a file through queue pairs [FILE=PATH]
 	@scripts/run "$$FILE"
 
-test: ## run the tests that need no kernel but the stock one [LAYER='host mutants device stock iommu verbs wire figures', or of a kernel of its own: kunit tree 7.3 debug]
+test: ## run the tests that need no kernel but the stock one [LAYER='host mutants device stock iommu verbs wire figures', or of a kernel of its own: kunit tree 7.3 debug, or packages]
 	@scripts/test $(LAYER)
 
 test-all: ## all tests, in each of their guests and on kernels built for them, all rounds of races: for nights and releases

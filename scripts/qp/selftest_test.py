@@ -5,6 +5,7 @@ import contextlib
 import io
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -160,6 +161,10 @@ class Suite(unittest.TestCase):
         for layer in set(test.LAYERS) - {"packages"}:
             self.assertEqual(kernels_of(layer) <= {None, "stock"}, layer in test.DEFAULT, layer)
         self.assertNotIn("packages", test.DEFAULT)
+
+    def test_make_help_has_each_layer(self):
+        line = next(line for line in (base.TOP / "Makefile").read_text().splitlines() if line.startswith("test:"))
+        self.assertEqual(set(test.LAYERS) - set(re.findall(r"[\w.]+", line)), set())
 
     def test_a_report_is_a_line_of_the_terminal_that_ends_with_a_word(self):
         text = "building the module: 43 s, RUSTC [M] drivers/infiniband/hw/qpair/qpair-stream.o"
