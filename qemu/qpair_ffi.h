@@ -123,6 +123,10 @@ typedef enum QpairTrace {
      */
     QPAIR_TRACE_FAULT,
     /*
+     A rule made a word wrong that the device writes (rule, object, word).
+     */
+    QPAIR_TRACE_GARBAGE,
+    /*
      A frame went from one channel to another (transmit, receive, bytes, dropped).
      */
     QPAIR_TRACE_FRAME,

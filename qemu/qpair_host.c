@@ -319,6 +319,9 @@ static void qpair_trace(void *opaque, QpairTrace what, const uint64_t *a)
     case QPAIR_TRACE_FAULT:
         trace_qpair_fault(id, a[0], a[1] & 0xffff, a[1] >> 16, a[2], a[3]);
         break;
+    case QPAIR_TRACE_GARBAGE:
+        trace_qpair_garbage(id, a[0], a[1] & 0xffff, a[1] >> 16, a[2]);
+        break;
     case QPAIR_TRACE_FRAME:
         trace_qpair_frame(id, a[0], a[1], a[2], a[3]);
         break;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Fault points, set at the start and at run time: cases of device.py."""
 
-from driver import BELL, QEMU, Writer, device, run, status
+from driver import BELL, QEMU, REG, Writer, device, run, status
 from machine import Machine, QmpError
 
 
@@ -9,7 +9,7 @@ def rules_are_set_at_the_start_and_at_run_time():
     """A rule fails the second write; the property has the rules and what they did."""
     rules = "seed=3;fail=rem-op,opcode=write,nth=2"
     words = device(f"faults={rules.replace(',', ',,')}")
-    with Machine(*QEMU, *words, "--trace", "qpair_fault") as m:
+    with Machine(*QEMU, *words, "--trace", "qpair_fault", "--trace", "qpair_garbage") as m:
         w = Writer(m, 4)
         w.up()
         w.connect()
@@ -33,6 +33,13 @@ def rules_are_set_at_the_start_and_at_run_time():
             raise AssertionError("the counts were set")
         except QmpError as error:
             assert "cannot be set" in str(error), error
+        # The wr_id of a completion, here of a request that is flushed, and a register.
+        m.set("faults", "garble=cqe:0;garble=register:1")
+        assert w.write(0, 8, 8) == 5
+        w.register(REG["VERSION"])
+        name = f"{w.qp & 0xFFFF}.{w.qp >> 16}"
+        for line in (f"q: garbage of rule 1: number {name} word 0", "q: garbage of rule 2: number 0.0 word 1"):
+            assert line in m.trace(), m.trace()
         m.set("faults", "")
         assert m.get("faults") == "" and m.get("faults-injected") == ""
 

@@ -257,6 +257,10 @@ impl Host for Qemu {
                 QpairTrace::Fault,
                 [rule.into(), raw(qp), opcode.into(), past.into(), 0, 0],
             ),
+            Trace::Garbage { rule, number, word } => self.tell(
+                QpairTrace::Garbage,
+                [rule.into(), raw(number), word.into(), 0, 0, 0],
+            ),
             Trace::Frame {
                 from,
                 to,

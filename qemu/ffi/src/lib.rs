@@ -167,6 +167,8 @@ pub enum QpairTrace {
     Reset,
     /// A rule injected a fault (rule, QP, opcode, index past the request).
     Fault,
+    /// A rule made a word wrong that the device writes (rule, object, word).
+    Garbage,
     /// A frame went from one channel to another (transmit, receive, bytes, dropped).
     Frame,
     /// A channel halted by itself (channel, cause).

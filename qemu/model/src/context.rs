@@ -101,7 +101,7 @@ pub(crate) fn answer<H: Host, const N: usize>(
 ) -> Result<Results, AdminError> {
     let asked = context_words(command)?;
     if let Some(words) = words.get_mut(..asked.min(N)) {
-        core.garble(Written::Answer, words);
+        core.garble(Written::Answer, command.number, words);
     }
     let mut bytes = vec![0; asked * 8];
     to_bytes(&words, &mut bytes);

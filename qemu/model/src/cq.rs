@@ -196,7 +196,7 @@ impl<M: Mapping> CompletionQueue<M> {
         let depth = self.channel.window().depth();
         let [_, _, _, last] = &mut words;
         *last = (*last & !OWNER) | if depth.owner(index) { OWNER } else { 0 };
-        core.garble(Written::Cqe, &mut words);
+        core.garble(Written::Cqe, Cqe::decode(&words).qp, &mut words);
         let at = u64::from(depth.position(index)) * Cqe::BYTES as u64;
         let stored = self.ring.store(&mut core.bus, at, words);
         stored.map_err(|_| PutError::Overrun)?;

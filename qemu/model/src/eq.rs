@@ -148,7 +148,7 @@ impl<M: Mapping> EventQueue<M> {
         let depth = self.rules.window().depth();
         let [_, last] = &mut words;
         *last = (*last & !OWNER) | if depth.owner(index) { OWNER } else { 0 };
-        core.garble(Written::Eqe, &mut words);
+        core.garble(Written::Eqe, Eqe::decode(&words).number, &mut words);
         let bus = &mut core.bus;
         let at = u64::from(depth.position(index)) * Eqe::BYTES as u64;
         let stored = self.ring.store(bus, at, words);

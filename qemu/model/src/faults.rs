@@ -447,7 +447,7 @@ impl Faults {
     }
 
     /// Counts an occasion of the rule at `place`, if words that the device is about to write are one:
-    /// those from `first` on. Returns whether it has made one wrong. They have so many bits each.
+    /// those from `first` on, of so many bits each. Returns which it has made wrong.
     pub(crate) fn garbles(
         &mut self,
         place: usize,
@@ -455,22 +455,18 @@ impl Faults {
         first: usize,
         bits: u32,
         words: &mut [u64],
-    ) -> bool {
-        let Some(rule) = self.rules.get_mut(place) else {
-            return false;
-        };
+    ) -> Option<usize> {
+        let rule = self.rules.get_mut(place)?;
         let nth = rule.occasions.saturating_add(1);
         let random = mixed(self.seed ^ mixed(place as u64 ^ mixed(nth)));
-        let at = rule.on_words(written, first, words.len(), random);
-        let Some(word) = at.and_then(|at| words.get_mut(at)) else {
-            return false;
-        };
-        let meets = rule.meets(place, self.seed);
-        if meets {
-            rule.injected = rule.injected.saturating_add(1);
-            *word = wrong(*word, bits, mixed(random));
+        let at = rule.on_words(written, first, words.len(), random)?;
+        let word = words.get_mut(at)?;
+        if !rule.meets(place, self.seed) {
+            return None;
         }
-        meets
+        rule.injected = rule.injected.saturating_add(1);
+        *word = wrong(*word, bits, mixed(random));
+        first.checked_add(at)
     }
 
     /// Counts a fault of the rule at `place`.

@@ -13,11 +13,11 @@ const WORD_BITS: u32 = 64;
 const REGISTER_BITS: u32 = 32;
 
 impl<H: Host> Core<H> {
-    /// Makes words of an entry or of a context wrong, if a rule says so.
+    /// Makes words of an entry or of a context about this object wrong, if a rule says so.
     #[inline(always)]
-    pub(crate) fn garble(&mut self, written: Written, words: &mut [u64]) {
+    pub(crate) fn garble(&mut self, written: Written, number: Number, words: &mut [u64]) {
         if self.faults.are_set() {
-            self.meet_words(written, 0, WORD_BITS, words);
+            self.meet_words(written, number, 0, WORD_BITS, words);
         }
     }
 
@@ -26,21 +26,28 @@ impl<H: Host> Core<H> {
         let mut words = [value.into()];
         if self.faults.are_set() {
             let first = offset as usize / size_of::<u32>();
-            self.meet_words(Written::Register, first, REGISTER_BITS, &mut words);
+            let number = Number::ADMIN;
+            self.meet_words(Written::Register, number, first, REGISTER_BITS, &mut words);
         }
         let [word] = words;
         word as u32
     }
 
     #[cold]
-    fn meet_words(&mut self, written: Written, first: usize, bits: u32, words: &mut [u64]) {
+    fn meet_words(
+        &mut self,
+        written: Written,
+        number: Number,
+        first: usize,
+        bits: u32,
+        words: &mut [u64],
+    ) {
         for place in 0..self.faults.count() {
-            if self.faults.garbles(place, written, first, bits, words) {
-                self.bus.host.trace(Trace::Fault {
+            if let Some(word) = self.faults.garbles(place, written, first, bits, words) {
+                self.bus.host.trace(Trace::Garbage {
                     rule: place as u32 + 1,
-                    qp: Number::ADMIN,
-                    opcode: 0,
-                    past: 0,
+                    number,
+                    word: word as u32,
                 });
             }
         }

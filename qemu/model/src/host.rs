@@ -197,6 +197,15 @@ pub enum Trace {
         /// The index past the request.
         past: u32,
     },
+    /// A rule made a word wrong that the device writes.
+    Garbage {
+        /// The rule, from 1 on.
+        rule: u32,
+        /// The object that the entry or the context is about; [`Number::ADMIN`] of a register.
+        number: Number,
+        /// The word.
+        word: u32,
+    },
     /// A frame went from a transmit channel to a receive channel.
     Frame {
         /// The transmit channel.

@@ -8,6 +8,8 @@ use qpair_abi::command::*;
 use qpair_abi::counters::Counter;
 use qpair_abi::entry::opcode;
 use qpair_abi::regs::offset;
+use qpair_abi::Number;
+use qpair_model::host::Trace;
 use qpair_model::Faults;
 
 checks![
@@ -15,6 +17,7 @@ checks![
     each_word_of_a_completion,
     each_word_of_an_event,
     each_word_of_an_answer,
+    the_trace_names_the_object,
     a_register,
     the_nth_alone,
     two_words_at_once,
@@ -122,6 +125,31 @@ fn each_word_of_an_answer() {
             assert_eq!(changed(right, wrong), [word], "seed {seed}");
         }
     }
+}
+
+fn the_trace_names_the_object() {
+    let mut p = Pair::new();
+    p.m.f.host_mut().keep_traces = true;
+    p.m.arm(&p.cq_a.clone());
+    p.m.f
+        .set_faults("garble=cqe:1,nth=1;garble=eqe:0;garble=answer:5;garble=register:3")
+        .unwrap();
+    let request = p.remote(opcode::WRITE, 0);
+    p.send(request, &[p.mr_a.sge(0, 8)]);
+    p.m.settle();
+    let (qp, cq, other) = (p.a.number, p.cq_a.number, p.cq_b.number);
+    p.m.query::<8>(kind::CQ, other);
+    p.m.f.reg_read(offset::STATUS);
+    let traces = p.m.f.host().traces.iter();
+    let garbage: Vec<_> = traces
+        .filter_map(|trace| match *trace {
+            Trace::Garbage { rule, number, word } => Some((rule, number, word)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(garbage[..2], [(1, qp, 1), (2, cq, 0)], "{garbage:?}");
+    assert!(garbage.contains(&(3, other, 5)), "{garbage:?}");
+    assert_eq!(garbage.last(), Some(&(4, Number::ADMIN, 3)));
 }
 
 fn a_register() {
