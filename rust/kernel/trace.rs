@@ -80,7 +80,7 @@ trace_points! {
     /// receive is that of its completion.
     fn post(qp: u32, index: u32, opcode: u32, wr_id: u64);
 
-    /// Something went wrong with an object; the detail is as [`Wrong`] says.
+    /// Something went wrong; number and detail are as [`Wrong`] says.
     fn error(kind: u32, number: u32, detail: u32);
 }
 
@@ -88,15 +88,15 @@ trace_points! {
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 pub enum Wrong {
-    /// A completion has an error: its status.
+    /// A completion has an error: the queue pair, and the status.
     Completion = 0,
-    /// A stale completion: its index.
+    /// A stale completion: the CQ, and its index. The [`cqe`] before it has the queue pair.
     Stale = 1,
-    /// A command failed: the errno.
+    /// A command failed: the object, and the errno.
     Command = 2,
-    /// An asynchronous event: its code.
+    /// An asynchronous event: the object, and its code.
     Asynchronous = 3,
-    /// Device fatal: the cause.
+    /// Device fatal: 0, and the cause.
     Fatal = 4,
 }
 
