@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Measures which lines the tests run: of the module in guests, of the other crates on the host.
+"""Measures which lines the tests run: of the module and of the provider in guests, of the other
+crates on the host.
 
     scripts/coverage host stock debug          layers, as scripts/test has them
     scripts/coverage stock/data --all          one test, all its rounds
     scripts/coverage --lines                   those that no test of the last run has reached
+    scripts/coverage verbs/iommu --part provider    one part of the tree
 
 The module of queue pairs is built with counters. A module of its own (proofs/coverage) keeps them
-while that one is loaded and removed, and each guest that ends writes them to build/coverage. A
-guest that is killed has none. The crates are built with counters too, into a target directory
-beside the profiles. llvm-cov reads all of it, and a table has the lines of each folder.
+while that one is loaded and removed, and each guest that ends writes them to build/coverage. The
+provider of a guest with programs of verbs is built with counters too: all processes that load it
+have them in one file, which the guest writes at its end. A guest that is killed has none. The
+crates are built with counters into a target directory beside the profiles. llvm-cov reads all of
+it, and a table has the lines of each folder, and of each source of the provider in C.
 
 Without layers: host, stock, iommu, verbs, wire and debug. The counters of earlier runs are kept,
-so that a layer may run alone; --fresh removes them. Those of another build of the module are
-removed too, and so are those of an earlier run of the crates. --accept stores the figures of the
-folders in proofs/coverage/figures.json, with the date and the layers. Once all those layers have
-been counted, a folder that falls by more than one hundredth fails.
+so that a layer may run alone; --fresh removes them. Those of another build of the module or the
+provider are removed too, and so are those of an earlier run of the crates. --accept stores the
+figures in proofs/coverage/figures.json, with the date and the layers; with --part those of this
+part, and the others stay. Once all layers of a figure have been counted, it fails if it falls by
+more than one hundredth.
 """
 
 import argparse
@@ -27,15 +32,17 @@ import shutil
 import struct
 import subprocess
 
-from qp import base, payload
+from qp import base, payload, provider
 
 OUT = payload.BUILD / "coverage"
 GUESTS, HOST = OUT / "guests", OUT / "host"
 # What cargo said, which names the tests' programs.
 LOG = HOST / "log"
 LAYERS = ("host", "stock", "iommu", "verbs", "wire", "debug")
-# The parts of the tree that are measured; a folder is such a part or one below it.
-PARTS = ("rust", "qemu/model", "qemu/roce", "qemu/ffi", "tools/libqpair", "provider/data")
+# The counters of guests are of a kernel's module, or of the provider.
+PROVIDER = "provider"
+# The parts of the tree that are measured; a folder is such a part or one below it, or a source in C.
+PARTS = ("rust", "qemu/model", "qemu/roce", "qemu/ffi", "tools/libqpair", "provider/data", "provider")
 
 FIGURES = base.TOP / "proofs/coverage/figures.json"
 # A module of tests in a source, up to the brace that ends it.
@@ -78,14 +85,15 @@ def merged(files, name):
     return out
 
 
-def fresh(kernel, build):
-    """The counters of this build of a kernel's module. Others are removed."""
-    found = sorted(GUESTS.glob(f"*/{kernel}-*"))
+def fresh(kind, build):
+    """The counters of this build of the provider or of a kernel's module. Others are removed."""
+    found = sorted(GUESTS.glob(f"*/{kind}-*"))
     stale = [path for path in found if path.name.split("-")[1] != build]
     for path in stale:
         path.unlink()
     if stale:
-        base.say(f"counters of {len(stale)} guests are removed: the module of the {kernel} kernel was built anew since")
+        what = "the provider" if kind == PROVIDER else f"the module of the {kind} kernel"
+        base.say(f"counters of {len(stale)} guests are removed: {what} was built anew since")
     return [path for path in found if path not in stale]
 
 
@@ -96,17 +104,18 @@ def counted():
 
 
 def of_guests():
-    """The coverage of the modules: (module, merged profile), of each kernel."""
-    for kernel in sorted({path.name.partition("-")[0] for path in GUESTS.glob("*/*")}):
-        module = payload.counted(kernel)
+    """The coverage of the provider, and of each kernel's module: (what was built, merged profile)."""
+    for kind in sorted({path.name.partition("-")[0] for path in GUESTS.glob("*/*")}):
+        built = provider.library_of(counts=True) if kind == PROVIDER else payload.counted(kind)
         raw = []
-        for path in fresh(kernel, payload.build_of(module)):
-            if path.stat().st_size == 0:
-                base.say(f"{path.name}: this guest did not end by itself")
+        for path in fresh(kind, payload.build_of(built)):
+            counters = path.read_bytes()
+            if not counters:
+                base.say(f"{path.name}: this guest did not end by itself, or no process in it loaded the provider")
                 continue
             raw.append(OUT / f"{path.name}.profraw")
-            raw[-1].write_bytes(profile(path.read_bytes(), module))
-        yield module, merged(raw, kernel)
+            raw[-1].write_bytes(counters if kind == PROVIDER else profile(counters, built))
+        yield built, merged(raw, kind)
         for path in raw:
             path.unlink()
 
@@ -149,15 +158,19 @@ def without_tests(text, counts):
 def name_of(path):
     """A measured file by its name in the checkout, or None."""
     name = os.path.relpath(path, base.TOP)
-    measured = any(name.startswith(f"{part}/") for part in PARTS)
     of_tests = "/tests/" in name or name.endswith(("/tests.rs", "/kunit.rs"))
-    return name if measured and not of_tests else None
+    return name if part_of(name) and not of_tests else None
+
+
+def part_of(name):
+    """The part of the tree that has a file or a folder; None if none has, and of the sum of all."""
+    return next((part for part in PARTS if f"{name}/".startswith(f"{part}/")), None)
 
 
 def folder_of(file):
-    part = next(part for part in PARTS if file.startswith(f"{part}/"))
+    part = part_of(file)
     below = file.removeprefix(f"{part}/").split("/")
-    return f"{part}/{below[0]}" if part == "rust" and len(below) > 1 else part
+    return f"{part}/{below[0]}" if part == "provider" or part == "rust" and len(below) > 1 else part
 
 
 def table(found):
@@ -229,6 +242,7 @@ def parse(argv):
     add("--fresh", action="store_true", help="remove the counters of earlier runs first")
     add("--accept", action="store_true", help="store the figures, also of what earlier runs have counted")
     add("--lines", action="store_true", help="run nothing; list the lines that no test has reached")
+    add("--part", action="append", choices=PARTS, help="show, compare and store only this part of the tree; repeatable")
     args = parser.parse_args(argv)
     unknown = sorted({layer.partition("/")[0] for layer in args.layers} - set(LAYERS))
     if unknown:
@@ -243,7 +257,8 @@ def run(argv):
             shutil.rmtree(folder, ignore_errors=True)
     shown = args.lines or args.accept and not args.layers
     status = 0 if shown else run_layers(args.layers or LAYERS, args.all)
-    found = lines()
+    only = args.part or [*PARTS, None]
+    found = {file: counts for file, counts in lines().items() if part_of(file) in only}
     if not found:
         raise base.Fail("no counters", "scripts/coverage LAYER runs a layer with them")
     if args.lines:
@@ -254,18 +269,33 @@ def run(argv):
     folders = table(found)
     for folder, (total, ran) in folders.items():
         print(f"{folder:24} {total:6} lines {ran:6} ran {100 * ran / total:6.1f} %")
-    ran = counted()
+    now = {folder: part for folder, part in parts(folders).items() if part_of(folder) in only}
+    before = json.loads(FIGURES.read_text()) if FIGURES.exists() else []
     if args.accept:
-        figures = {"date": str(datetime.date.today()), "layers": ran, "parts": parts(folders)}
-        FIGURES.write_text(json.dumps(figures, indent="\t") + "\n")
-    elif FIGURES.exists():
-        before = json.loads(FIGURES.read_text())
-        if missing := [layer for layer in before["layers"] if not {layer, layer.partition("/")[0]} & set(ran)]:
-            base.say(f"not compared with the figures, which are also of {', '.join(missing)}")
-        elif worse := fallen(parts(folders), before["parts"]):
-            print("\n".join(f"less runs of {line}" for line in worse))
-            status = status or 1
-    return status
+        FIGURES.write_text(json.dumps(accepted(now, before), indent="\t") + "\n")
+        return status
+    return int(any([compare(figures, now, only) for figures in before])) or status
+
+
+def accepted(now, before):
+    """The figures with those of now, which replace those of the same folders."""
+    kept = [{**figures, "parts": {folder: part for folder, part in figures["parts"].items() if folder not in now}} for figures in before]
+    return [figures for figures in kept if figures["parts"]] + [{"date": str(datetime.date.today()), "layers": counted(), "parts": now}]
+
+
+def compare(figures, now, only):
+    """Prints the folders of some parts that have fallen below figures of the same layers; returns whether there is one."""
+    before = {folder: part for folder, part in figures["parts"].items() if part_of(folder) in only}
+    ran = set(counted())
+    missing = [layer for layer in figures["layers"] if not {layer, layer.partition("/")[0]} & ran]
+    if before and missing:
+        names = sorted({part_of(folder) or folder for folder in before})
+        base.say(f"not compared with the figures of {', '.join(names)}, which are also of {', '.join(missing)}")
+        return False
+    worse = fallen(now, before)
+    for line in worse:
+        print(f"less runs of {line}")
+    return bool(worse)
 
 
 if __name__ == "__main__":

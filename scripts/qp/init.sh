@@ -157,6 +157,7 @@ done
 if [ -n "$coverage" ]; then
 	(cd /sys/kernel/debug/qpair_coverage && cat at data cnts) >/dev/virtio-ports/qpair.coverage
 	rmmod qpair_coverage
+	[ -z "$programs" ] || cat /tmp/provider-* >/dev/virtio-ports/qpair.provider
 fi
 if [ -n "$leaks" ] && [ -e /sys/kernel/debug/kmemleak ]; then
 	# kmemleak skips objects younger than five seconds, and one scan may still see

@@ -7,7 +7,7 @@ import re
 import shlex
 import socket
 
-from qp import base, payload, qemu, verbs
+from qp import base, payload, provider, qemu, verbs
 
 # Kernel parameters of every guest: one oops ends it, and a panic ends QEMU.
 APPEND = [
@@ -119,6 +119,12 @@ def devices(machine, args):
         machine.add("-device", ",".join(["qpair-stream", "id=stream0", "bus=stream-port", *filter(None, [args.stream])]))
 
 
+def counters_of(kernel, with_verbs):
+    """The ports to which a guest writes its counters, and their files."""
+    built = {"coverage": payload.counted(kernel.name), **({"provider": provider.library_of(counts=True)} if with_verbs else {})}
+    return {name: payload.counters(path) for name, path in built.items()}
+
+
 def build(args, emulator, kernel, initramfs):
     """The machine for a run; `initramfs` is the content of its initramfs."""
     debug = kernel.name == "debug"
@@ -136,13 +142,14 @@ def build(args, emulator, kernel, initramfs):
         machine.channel("console")
         machine.add("-serial", "chardev:console")
     # Port 0 is the bus's own. Of more, each has two queues, which a suspend frees and makes again.
-    machine.add("-device", f"virtio-serial-pci,id=ports,max_ports={len(PORTS) + 2 + (payload.coverage() is not None)}")
+    counters = counters_of(kernel, args.verbs) if payload.coverage() else {}
+    machine.add("-device", f"virtio-serial-pci,id=ports,max_ports={len(PORTS) + 2 + len(counters)}")
     for port in PORTS:
         machine.channel(port)
         machine.add("-device", f"virtserialport,bus=ports.0,chardev={port},name=qpair.{port}")
-    if payload.coverage():
-        machine.add("-chardev", f"file,id=coverage,path={payload.counters(kernel.name)}")
-        machine.add("-device", "virtserialport,bus=ports.0,chardev=coverage,name=qpair.coverage")
+    for name, path in counters.items():
+        machine.add("-chardev", f"file,id={name},path={path}")
+        machine.add("-device", f"virtserialport,bus=ports.0,chardev={name},name=qpair.{name}")
     # The guest's own connection to the monitor: a socket pair whose both ends QEMU has.
     for name, end in zip(("qmp", "qmpmonitor"), socket.socketpair()):
         machine.chardev(name, end)

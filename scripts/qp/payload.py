@@ -43,14 +43,15 @@ def counted(kernel):
     return BUILD / f"coverage-{kernel}" / "qpair.ko"
 
 
-def build_of(module):
-    """The name of a build of a module, to know its counters from those of another; "none" without a module."""
-    return base.digest(module) if module.exists() else "none"
+def build_of(built):
+    """The name of a build, to know its counters from those of another; "none" without one."""
+    return base.digest(built) if built.exists() else "none"
 
 
-def counters(kernel):
-    """A new file for the counters of a guest."""
-    return coverage() / f"{kernel}-{build_of(counted(kernel))}-{os.getpid()}-{time.time_ns()}"
+def counters(built):
+    """A new file for a guest's counters, of what was built in build/coverage-KIND."""
+    kind = built.parent.name.removeprefix("coverage-")
+    return coverage() / f"{kind}-{build_of(built)}-{os.getpid()}-{time.time_ns()}"
 
 
 def module(kernel, strict="QPAIR_STRICT" in os.environ, clippy=False):

@@ -6,10 +6,12 @@ package, and N is the version of this interface. So the headers are taken from t
 rdma-core in Debian's own version, whose library is linked.
 
 The cache has the source, its headers as a provider includes them, and the library. The provider is
-built from provider/ into build/provider: the data path by cargo, the rest by gcc.
+built from provider/ into build/provider: the data path by cargo, the rest by gcc, or by clang with
+counters.
 """
 
 import argparse
+import pathlib
 import re
 import shutil
 
@@ -40,7 +42,7 @@ EXPORTS = "buildlib/provider.map"
 
 HERE = base.TOP / "provider"
 OWN_ABI = base.TOP / "include/uapi/rdma/qpair-abi.h"
-BUILD = base.TOP / "build/provider"
+BUILD, COUNTED = base.TOP / "build/provider", base.TOP / "build/coverage-provider"
 
 # The package of the data path, its library, and the structures of libibverbs that it accesses.
 PACKAGE = "qpair-verbs"
@@ -50,6 +52,16 @@ STRUCTURES = (
     "ibv_(access_flags|send_flags|wc_flags|qp_create_send_ops_flags|create_cq_wc_flags|qp_state)",
     "qpair_(qp|cq|ah|srq)",
 )
+
+# The provider with LLVM's counters of what runs (scripts/coverage), of both languages. The runtime of both is
+# rustc's: with -Xclang the driver of clang adds no other. A process maps the file of its counters, which
+# outlast a kill.
+COUNTERS = {"RUSTFLAGS": "-Cinstrument-coverage -Cllvm-args=-runtime-counter-relocation"}
+COUNTERS_OF_C = [
+    "-Xclang", "-fprofile-instrument=clang", "-Xclang", "-fcoverage-mapping", "-mllvm", "-runtime-counter-relocation",
+    "-Wl,-u,__llvm_profile_runtime", "-Wno-gnu-variable-sized-type-not-at-end",
+]  # fmt: skip
+RUNTIME = "libprofiler_builtins-*.rlib"
 
 FLAGS = ["-std=gnu11", "-O2", "-g", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"]
 LINKED = ["-shared", "-Wl,-Bsymbolic", "-Wl,--no-undefined", "-Wl,--allow-shlib-undefined", "-Wl,--gc-sections"]
@@ -147,15 +159,15 @@ def environment(folder):
     return {"QPAIR_VERBS_BINDINGS": str(bindings(folder))}
 
 
-def data_path(folder):
+def data_path(folder, counts):
     """The static library of the data path."""
-    with crates.target("provider") as target:
+    with crates.target(place(counts).name) as target:
         base.step(
             "building the data path of the provider",
             ["nice", "cargo", "build", "--profile", "provider", "--locked", "--package", PACKAGE,
              "--features", "provider", "--target-dir", target],
             cwd=base.TOP,
-            env=environment(folder),
+            env=environment(folder) | (COUNTERS if counts else {}),
             quiet=True,
         )  # fmt: skip
     return target / "provider" / STATIC
@@ -177,25 +189,45 @@ def shared_library(folder):
     return next((folder / "library").glob("**/libibverbs.so.1"))
 
 
-def build():
+def place(counts):
+    """Where the provider is built, with counters or without."""
+    return COUNTED if counts else BUILD
+
+
+def library_of(counts):
+    """The path of the library that build() builds."""
+    return place(counts) / f"libqpair-rdmav{interface(fetched() / 'source')}.so"
+
+
+def compiler(counts):
+    """The compiler of the part in C with its flags, and what it links besides."""
+    if not counts:
+        return ["gcc"], []
+    runtime = next(pathlib.Path(base.output("rustc", "--print", "target-libdir").strip()).glob(RUNTIME), None)
+    if not runtime:
+        raise base.Fail(f"this rustc has no {RUNTIME}", "use Debian's rustc, of scripts/packages, which counts")
+    return ["clang", *COUNTERS_OF_C], [runtime]
+
+
+def build(counts=False):
     """Builds the provider; returns the path of its library. The file for /etc/libibverbs.d is
     beside it."""
-    folder = fetched()
+    folder, library = fetched(), library_of(counts)
     BUILD.mkdir(parents=True, exist_ok=True)
     # Two commands may build it at a time.
     with base.locked(BUILD / "lock"):
-        static = data_path(folder)
-        library = BUILD / f"libqpair-rdmav{interface(folder / 'source')}.so"
+        static = data_path(folder, counts)
         sources = sorted(HERE.glob("*.c"))
         used = [*sources, *HERE.glob("*.h"), OWN_ABI, static, base.SCRIPTS / "qp/provider.py"]
         if not library.exists() or library.stat().st_mtime < max(path.stat().st_mtime for path in used):
+            words, runtime = compiler(counts)
             base.step(
                 "building the provider",
-                ["gcc", *FLAGS, *includes(folder), *LINKED, f"-Wl,--version-script={folder / 'source' / EXPORTS}",
-                 "-o", library, *sources, static, shared_library(folder)],
+                [*words, *FLAGS, *includes(folder), *LINKED, f"-Wl,--version-script={folder / 'source' / EXPORTS}",
+                 "-o", library, *sources, static, *runtime, shared_library(folder)],
                 quiet=True,
             )  # fmt: skip
-        (BUILD / "qpair.driver").write_text("driver qpair\n")
+        library.with_name("qpair.driver").write_text("driver qpair\n")
     return library
 
 

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 import unittest.mock
 
-from qp import base, coverage, payload
+from qp import base, coverage, payload, provider
 
 
 class Lines(unittest.TestCase):
@@ -30,6 +30,11 @@ class Lines(unittest.TestCase):
         self.assertEqual(coverage.folder_of("rust/hw/cq.rs"), "rust/hw")
         self.assertEqual(coverage.folder_of("rust/qpair.rs"), "rust")
         self.assertEqual(coverage.folder_of("qemu/model/src/rules/mod.rs"), "qemu/model")
+
+    def test_a_source_of_the_provider_in_c_is_one_too(self):
+        self.assertEqual(coverage.folder_of("provider/cq.c"), "provider/cq.c")
+        self.assertEqual(coverage.folder_of("provider/data/src/cq.rs"), "provider/data")
+        self.assertEqual([coverage.part_of(name) for name in ("provider/cq.c", "provider/data", "rust/hw", "all")], ["provider", "provider/data", "rust", None])
 
     def test_the_sum_of_the_folders_is_last(self):
         found = {"rust/hw/cq.rs": {1: 0, 2: 5}, "tools/libqpair/src/lib.rs": {4: 1}, "rust/qpair.rs": {1: 1}}
@@ -80,11 +85,12 @@ class Kept(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         top = pathlib.Path(folder.name)
         self.guests, self.figures = top / "guests", top / "figures.json"
-        (top / "coverage-stock").mkdir()
+        for kind in ("stock", "provider"):
+            (top / f"coverage-{kind}").mkdir()
         self.module = top / "coverage-stock/qpair.ko"
         self.module.write_bytes(b"one build")
         self.said = []
-        found = {"rust/hw/cq.rs": {1: 1, 2: 0}}
+        found = {"rust/hw/cq.rs": {1: 1, 2: 0}, "provider/cq.c": {1: 1}}
         for patch in (
             unittest.mock.patch.multiple(coverage, GUESTS=self.guests, LOG=top / "log", FIGURES=self.figures, lines=lambda: found),
             unittest.mock.patch.multiple(payload, BUILD=top),
@@ -94,12 +100,12 @@ class Kept(unittest.TestCase):
             patch.start()
             self.addCleanup(patch.stop)
 
-    def guest(self, layer):
+    def guest(self, layer, kind="stock"):
         """The counters of a guest of a layer."""
         folder = self.guests / layer
         folder.mkdir(parents=True, exist_ok=True)
         with unittest.mock.patch.dict(os.environ, {"QPAIR_COVERAGE": str(folder)}):
-            path = payload.counters("stock")
+            path = payload.counters(payload.counted(kind))
         path.write_bytes(b"counters")
         return path
 
@@ -113,17 +119,35 @@ class Kept(unittest.TestCase):
         self.assertEqual(len(self.said), 1)
         self.assertFalse(path.exists())
 
+    def test_counters_of_the_provider_are_a_profile_already(self):
+        path = self.guest("verbs:iommu", "provider")
+        path.write_bytes(b"a raw profile")
+        with (
+            unittest.mock.patch.multiple(coverage, OUT=self.guests.parent, merged=lambda files, kind: [file.read_bytes() for file in files]),
+            unittest.mock.patch.object(provider, "library_of", lambda counts: self.guests.parent / "coverage-provider/qpair.ko"),
+        ):
+            self.assertEqual([merged for _, merged in coverage.of_guests()], [[b"a raw profile"]])
+
     def test_figures_have_what_was_counted(self):
         self.guest("verbs:roce")
         self.assertEqual(coverage.run(["--accept"]), 0)
-        figures = json.loads(self.figures.read_text())
+        (figures,) = json.loads(self.figures.read_text())
         self.assertEqual(figures["layers"], ["verbs/roce"])
-        self.assertEqual(figures["parts"], {"rust/hw": 0.5, "all": 0.5})
+        self.assertEqual(figures["parts"], {"provider/cq.c": 1, "rust/hw": 0.5, "all": 0.6667})
+
+    def test_figures_of_a_part_replace_those_of_no_other(self):
+        self.figures.write_text(json.dumps([{"layers": ["stock"], "parts": {"provider/cq.c": 0.7, "rust/hw": 0.9, "all": 0.8}}]))
+        self.guest("verbs:iommu")
+        self.assertEqual(coverage.run(["--accept", "--part", "provider"]), 0)
+        others, figures = json.loads(self.figures.read_text())
+        self.assertEqual(others, {"layers": ["stock"], "parts": {"rust/hw": 0.9, "all": 0.8}})
+        self.assertEqual((figures["layers"], figures["parts"]), (["verbs/iommu"], {"provider/cq.c": 1}))
 
     def test_figures_are_compared_once_their_layers_are_counted(self):
-        self.figures.write_text(json.dumps({"layers": ["stock/data", "verbs"], "parts": {"rust/hw": 0.9}}))
+        self.figures.write_text(json.dumps([{"layers": ["stock/data", "verbs"], "parts": {"rust/hw": 0.9}}, {"layers": ["stock"], "parts": {"provider/cq.c": 1}}]))
         self.guest("stock")
         self.assertEqual(coverage.run(["--lines"]), 0)
-        self.assertEqual(self.said, ["not compared with the figures, which are also of verbs"])
+        self.assertEqual(self.said, ["not compared with the figures of rust, which are also of verbs"])
         self.guest("verbs")
         self.assertEqual(coverage.run(["--lines"]), 1)
+        self.assertEqual(coverage.run(["--lines", "--part", "provider"]), 0)

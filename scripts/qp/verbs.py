@@ -123,7 +123,7 @@ def files(kernel):
     found = {}
     for driver in (folder() / "drivers").iterdir():
         found[f"etc/libibverbs.d/{driver.name}"] = (driver.read_bytes(), 0o644)
-    library = provider.build()
+    library = provider.build(payload.coverage() is not None)
     found[f"{PROVIDERS}/{library.name}"] = (library.read_bytes(), 0o755)
     # libibverbs appends the rest of the library's name.
     stem = library.name.partition("-")[0]
