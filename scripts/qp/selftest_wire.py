@@ -70,6 +70,14 @@ class Wires(unittest.TestCase):
             self.assertEqual(both.run(0, 1, ("s", "c"), 5), ((0, "served"), (0, "done")))
         self.assertEqual(client.started, ["c"] * 3)
 
+    def test_a_server_may_wait_after_a_lost_disconnect(self):
+        found = wire_suite.table()
+        outlived = {name: [case for case, *_, may in wire_suite.cases(found, name, False) if may] for name in found["network"]}
+        self.assertEqual(outlived["qpair"], [])
+        self.assertEqual(outlived["loss"], ["qpair.rping_-s_-v_-V_-C_10", "rxe.rping_-s_-v_-V_-C_10"])
+        for served, ended, may, fails in ((0, 0, False, False), (143, 0, True, False), (124, 0, True, False), (1, 0, True, True), (143, 0, False, True), (0, 1, True, True)):
+            self.assertEqual(wire_suite.fails(served, ended, may), fails, (served, ended, may))
+
     def test_a_server_that_waits_is_a_failure(self):
         both = wire.Wire([Side(None), Side((0, "done"))])
         with unittest.mock.patch.multiple(wire, LATER=0, REFUSED=0):

@@ -6,6 +6,7 @@ provider/wire.toml lists the networks and the programs.
 
 import fnmatch
 import os
+import signal
 import tomllib
 
 from qp import base, frames, intruder, jobs, ktap, network, wire
@@ -15,6 +16,9 @@ TABLE = base.TOP / "provider/wire.toml"
 # Seconds of a network with all its programs, and of one program.
 TIMEOUT = 900
 LIMIT = 60
+
+# The statuses of a server that waits: for a client, or until timeout(1) of the guest ends it.
+WAITS = (wire.TIMED_OUT, 128 + signal.SIGTERM)
 
 
 def table():
@@ -39,7 +43,7 @@ def networks(brief):
 
 def cases(found, name, brief):
     """The programs of a network, in brief or all: (name, both commands, the index of the server's
-    side, seconds)."""
+    side, seconds, whether the server may wait at the end)."""
     one = found["network"][name]
     sides = range(len(network.SIDES)) if len(set(one["kinds"])) > 1 else [0]
     for program in found["program"]:
@@ -54,7 +58,12 @@ def cases(found, name, brief):
                 if kind in lossless or kind not in program.get("clients", network.KINDS):
                     continue
                 client = program.get("client", f"{server} {{peer}}")
-                yield f"{one['kinds'][side]}.{'_'.join(words)}", (server, client), side, program.get("limit", LIMIT)
+                yield f"{one['kinds'][side]}.{'_'.join(words)}", (server, client), side, program.get("limit", LIMIT), bool("loss" in one and program.get("outlived"))
+
+
+def fails(served, ended, outlived):
+    """Whether the statuses of server and client are a failure."""
+    return ended != 0 or served != 0 and not (outlived and served in WAITS)
 
 
 def run(name, brief, slower):
@@ -71,10 +80,10 @@ def run(name, brief, slower):
         intruder.between(both, forge) as station,
         wire.connected(both, options, lambda side: jobs.log_of(f"wire-{name}.{side}")) as guests,
     ):
-        for case, commands, side, limit in cases(found, name, brief):
+        for case, commands, side, limit, outlived in cases(found, name, brief):
             served, ended = guests.run(side, 1 - side, commands, limit * slower)
             print(f"== {case}: server {served[0]}, client {ended[0]}\n{served[1]}--\n{ended[1]}", file=out, flush=True)
-            if served[0] or ended[0]:
+            if fails(served[0], ended[0], outlived):
                 count.fail(case)
             else:
                 count.passed += 1
