@@ -189,8 +189,9 @@ TRACE_EVENT(qpair_post,
 
 /*
  * Something went wrong: a completion with an error (queue pair, status), one that made no sense
- * (CQ, index; the qpair_cqe before it has the queue pair), a command that failed (object, errno),
- * an asynchronous event (object, code), device fatal (0, cause). The kinds are those of trace.rs.
+ * (CQ, index; the qpair_cqe before it has the queue pair), a command that failed (object, 0 of
+ * a create; errno), an asynchronous event (object, code), device fatal (0, cause). The kinds are those
+ * of trace.rs.
  */
 TRACE_EVENT(qpair_error,
 	TP_PROTO(u32 kind, u32 number, u32 detail),

@@ -90,9 +90,9 @@ trace_points! {
 pub enum Wrong {
     /// A completion has an error: the queue pair, and the status.
     Completion = 0,
-    /// A stale completion: the CQ, and its index. The [`cqe`] before it has the queue pair.
+    /// A stale completion: the CQ, and its place there. The [`cqe`] before it has the queue pair.
     Stale = 1,
-    /// A command failed: the object, and the errno.
+    /// A command failed: the object, 0 of a create, and the errno.
     Command = 2,
     /// An asynchronous event: the object, and its code.
     Asynchronous = 3,

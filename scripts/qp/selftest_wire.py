@@ -72,17 +72,17 @@ class Wires(unittest.TestCase):
 
     def test_a_server_may_wait_after_a_lost_disconnect(self):
         found = wire_suite.table()
-        outlived = {name: [case for case, *_, may in wire_suite.cases(found, name, False) if may] for name in found["network"]}
-        self.assertEqual(outlived["qpair"], [])
-        self.assertEqual(outlived["loss"], ["qpair.rping_-s_-v_-V_-C_10", "rxe.rping_-s_-v_-V_-C_10"])
-        for served, ended, may, fails in ((0, 0, False, False), (143, 0, True, False), (124, 0, True, False), (1, 0, True, True), (143, 0, False, True), (0, 1, True, True)):
+        waits = {name: [case for case, *_, may in wire_suite.cases(found, name, False) if may] for name in found["network"]}
+        self.assertEqual(waits["qpair"], [])
+        self.assertEqual(waits["loss"], ["qpair.rping_-s_-v_-V_-C_10", "rxe.rping_-s_-v_-V_-C_10"])
+        for served, ended, may, fails in ((0, 0, False, False), (143, 0, True, False), (124, 0, True, False), (1, 0, True, True), (143, 0, False, True), (0, 1, True, True), (base.OWN_FAILURE, 0, True, True)):
             self.assertEqual(wire_suite.fails(served, ended, may), fails, (served, ended, may))
 
     def test_a_server_that_waits_is_a_failure(self):
         both = wire.Wire([Side(None), Side((0, "done"))])
         with unittest.mock.patch.multiple(wire, LATER=0, REFUSED=0):
             served, ended = both.run(0, 1, ("s", "c"), 0.01)
-        self.assertEqual((served[0], ended[0]), (wire.TIMED_OUT, 0))
+        self.assertEqual((served[0], ended[0]), (base.OWN_FAILURE, 0))
 
     def test_a_guest_that_ends_is_told_from_one_without_network(self):
         for shell, why in (

@@ -98,7 +98,8 @@ class Wire:
             # A server whose client has failed may wait for ever.
             served = serving.get(timeout=5 if ended[0] else limit + REFUSED)
         except queue.Empty:
-            served = (TIMED_OUT, "it waits for a client\n")
+            # If the client has passed, timeout(1) of the guest had the time to end it.
+            served = (TIMED_OUT, "it waits for a client\n") if ended[0] else (base.OWN_FAILURE, "timeout(1) does not end it\n")
         return served, ended
 
 

@@ -17,8 +17,8 @@ TABLE = base.TOP / "provider/wire.toml"
 TIMEOUT = 900
 LIMIT = 60
 
-# The statuses of a server that waits: for a client, or until timeout(1) of the guest ends it.
-WAITS = (wire.TIMED_OUT, 128 + signal.SIGTERM)
+# The statuses of a server that timeout(1) of the guest has ended.
+ENDED = (wire.TIMED_OUT, 128 + signal.SIGTERM)
 
 
 def table():
@@ -58,12 +58,12 @@ def cases(found, name, brief):
                 if kind in lossless or kind not in program.get("clients", network.KINDS):
                     continue
                 client = program.get("client", f"{server} {{peer}}")
-                yield f"{one['kinds'][side]}.{'_'.join(words)}", (server, client), side, program.get("limit", LIMIT), bool("loss" in one and program.get("outlived"))
+                yield f"{one['kinds'][side]}.{'_'.join(words)}", (server, client), side, program.get("limit", LIMIT), bool("loss" in one and program.get("server_waits"))
 
 
-def fails(served, ended, outlived):
+def fails(served, ended, server_waits):
     """Whether the statuses of server and client are a failure."""
-    return ended != 0 or served != 0 and not (outlived and served in WAITS)
+    return ended != 0 or served != 0 and not (server_waits and served in ENDED)
 
 
 def run(name, brief, slower):
@@ -80,10 +80,10 @@ def run(name, brief, slower):
         intruder.between(both, forge) as station,
         wire.connected(both, options, lambda side: jobs.log_of(f"wire-{name}.{side}")) as guests,
     ):
-        for case, commands, side, limit, outlived in cases(found, name, brief):
+        for case, commands, side, limit, server_waits in cases(found, name, brief):
             served, ended = guests.run(side, 1 - side, commands, limit * slower)
             print(f"== {case}: server {served[0]}, client {ended[0]}\n{served[1]}--\n{ended[1]}", file=out, flush=True)
-            if fails(served[0], ended[0], outlived):
+            if fails(served[0], ended[0], server_waits):
                 count.fail(case)
             else:
                 count.passed += 1

@@ -13,7 +13,8 @@ const WORD_BITS: u32 = 64;
 const REGISTER_BITS: u32 = 32;
 
 impl<H: Host> Core<H> {
-    /// Makes words of an entry or of a context about this object wrong, if a rule says so.
+    /// Makes a word of an entry or of a context wrong, if a rule says so. `number` is the object that
+    /// it is about, for the trace.
     #[inline(always)]
     pub(crate) fn garble(&mut self, written: Written, number: Number, words: &mut [u64]) {
         if self.faults.are_set() {

@@ -173,15 +173,17 @@ impl Child {
         self.reap()
     }
 
-    /// Prints where its threads hang in the kernel. The kernel's log gets the stacks of blocked workers.
+    /// Prints the kernel stack of each of its threads. The kernel logs all tasks in uninterruptible
+    /// sleep.
     fn tell_where(&self) {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid));
         for thread in threads.into_iter().flatten().flatten() {
             let stack = std::fs::read_to_string(thread.path().join("stack")).unwrap_or_default();
             let thread = thread.file_name();
             ktap::say(&format!(
-                "process {} hangs, thread {thread:?}:\n{stack}",
-                self.pid
+                "process {} hangs, thread {}:\n{stack}",
+                self.pid,
+                thread.to_string_lossy()
             ));
         }
         let _ = std::fs::write("/proc/sysrq-trigger", "w");
