@@ -24,6 +24,7 @@ PACKAGES = (
     "iproute2",
     "libfabric-bin",
     "netpipe-openmpi",
+    "nfs-kernel-server",
     "open-iscsi",
     "openmpi-bin",
     "perftest",
@@ -50,7 +51,7 @@ MODULES = ["virtio_blk", "squashfs", "ib_umad", "rdma_ucm", "rdma_rxe", "dummy"]
 # The modules that modprobe finds, for `storage` and `nvme-io`: Linux's users of fast registration, and
 # their disks.
 ON_DEMAND = (
-    "brd", "ib_iser", "ib_isert", "ib_srp", "ib_srpt", "nfsd", "nfsv4", "null_blk", "nvme_rdma", "nvme_tcp", "nvmet_rdma",
+    "brd", "ib_iser", "ib_isert", "ib_srp", "ib_srpt", "nfsd", "nfsv3", "nfsv4", "null_blk", "nvme_rdma", "nvme_tcp", "nvmet_rdma",
     "nvmet_tcp", "rds_rdma", "rpcrdma", "sd_mod",
 )  # fmt: skip
 
