@@ -3,9 +3,9 @@
  * extended [DEVICE]: the builders of ibv_wr_start(), and the parts of completions of
  * ibv_start_poll().
  *
- * A queue pair of RC and one of UD, each its own peer, send by each way to give data,
- * and the receive's completion has what was sent. Builders also bind and invalidate a
- * window, an aborted list is not posted, and what is too long is refused.
+ * A queue pair of RC, its own peer, sends by each way to give data; one of UD sends a
+ * datagram. The completion of the receive has what was sent. Builders also bind and
+ * invalidate a window. An aborted list is not posted, and too much inline data is refused.
  *
  * It runs on a port of InfiniBand: scripts/guest --verbs -- extended qpair0
  */
@@ -122,9 +122,12 @@ static void poll(unsigned int count)
 	time_t begin = time(NULL);
 	struct parts *parts;
 
+	memset(&sent, 0xff, sizeof(sent));
+	memset(&received, 0xff, sizeof(received));
 	for (; count; count--) {
 		while (ibv_start_poll(cq, &attr))
 			check(time(NULL) - begin < PATIENCE, "a completion is missing");
+		check(cq->wr_id == RECV_ID || cq->wr_id == SEND_ID, "another wr_id");
 		parts = cq->wr_id == RECV_ID ? &received : &sent;
 		*parts = (struct parts) {
 			.status = cq->status,
@@ -201,7 +204,6 @@ static void ways_to_give_data(struct ibv_qp *qp)
 	ibv_wr_send(ex);
 	ibv_wr_set_sge(ex, mr->lkey, (uintptr_t)from, 1);
 	ibv_wr_abort(ex);
-	poll(0);
 	ex = start(qp, "too much inline data");
 	ibv_wr_send(ex);
 	ibv_wr_set_inline_data(ex, from, 1ULL << 40);
@@ -210,7 +212,11 @@ static void ways_to_give_data(struct ibv_qp *qp)
 	ibv_wr_send(ex);
 	ibv_wr_set_inline_data_list(ex, 2, large);
 	check(ibv_wr_complete(ex) == EINVAL, "not refused");
-	poll(0);
+	post_recv(qp);
+	ex = start(qp, "a SEND after lists that are not posted");
+	ibv_wr_send(ex);
+	ibv_wr_set_sge(ex, mr->lkey, (uintptr_t)from, 5);
+	arrives(qp, 5, 0, 0);
 }
 
 /* Writes a byte by a key. */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * failures [DEVICE]: a verb that fails returns the error, leaves nothing, and works
+ * failures [DEVICE]: a verb that fails returns the error, leaves no memory, and works
  * when it is called again.
  *
  * The calloc(), mmap(), madvise() and ioctl() of libibverbs and the provider are
@@ -47,14 +47,22 @@ static uint8_t memory[PAGE];
 /* Which call from now on fails, and how many there were; 0 if none fails. */
 static unsigned int failing, calls;
 /* Whether the driver's part of each answer is zeros. */
-static bool lying;
+static bool zeroed;
 /* What calloc() has returned, and bytes that are mapped. */
 static void *live[MOST];
 static size_t mapped;
 
-static bool fails(void)
+/* The kinds of call, and how many of each have failed. */
+enum kind { CALLOC, MMAP, MADVISE, IOCTL, KINDS };
+static const char *const kinds[] = { "calloc()", "mmap()", "madvise()", "ioctl()" };
+static unsigned int injected[KINDS];
+
+static bool fails(enum kind kind)
 {
-	return ++calls == failing;
+	if (++calls != failing)
+		return false;
+	injected[kind]++;
+	return true;
 }
 
 void *__libc_calloc(size_t count, size_t size);
@@ -62,15 +70,16 @@ void __libc_free(void *start);
 
 void *calloc(size_t count, size_t size)
 {
-	void *start = fails() ? NULL : __libc_calloc(count, size);
+	void *start = fails(CALLOC) ? NULL : __libc_calloc(count, size);
 	size_t i = 0;
 
 	if (!start) {
 		errno = ENOMEM;
 		return NULL;
 	}
-	while (i < MOST - 1 && live[i])
-		i++;
+	while (live[i])
+		if (++i == MOST)
+			abort();
 	live[i] = start;
 	return start;
 }
@@ -87,7 +96,7 @@ void free(void *start)
 
 void *mmap(void *start, size_t bytes, int rights, int flags, int file, off_t offset)
 {
-	if (fails()) {
+	if (fails(MMAP)) {
 		errno = ENOMEM;
 		return MAP_FAILED;
 	}
@@ -105,7 +114,7 @@ int munmap(void *start, size_t bytes)
 
 int madvise(void *start, size_t bytes, int advice)
 {
-	if (fails()) {
+	if (fails(MADVISE)) {
 		errno = ENOMEM;
 		return -1;
 	}
@@ -121,12 +130,12 @@ int ioctl(int file, unsigned long request, ...)
 	va_start(list, request);
 	command = va_arg(list, void *);
 	va_end(list);
-	if (fails()) {
+	if (fails(IOCTL)) {
 		errno = ENOMEM;
 		return -1;
 	}
 	status = syscall(SYS_ioctl, file, request, command);
-	if (status || !lying || request != RDMA_VERBS_IOCTL)
+	if (status || !zeroed || request != RDMA_VERBS_IOCTL)
 		return status;
 	for (i = 0; i < command->num_attrs; i++)
 		if (command->attrs[i].attr_id == UVERBS_ATTR_UHW_OUT)
@@ -398,7 +407,10 @@ static const struct verb verbs[] = {
 	VERB(dealloc_pd, false),
 };
 
-/* Calls a verb, whose call number `call` fails; returns its error, after which nothing is left. */
+/*
+ * Calls a verb and fails its call number `call`, or none if it is 0. Returns the verb's error, and
+ * checks that an error leaves no memory.
+ */
 static int attempt(const struct verb *verb, unsigned int call)
 {
 	unsigned int had = allocations();
@@ -413,23 +425,25 @@ static int attempt(const struct verb *verb, unsigned int call)
 	return error;
 }
 
-/* Calls a verb, of whose calls each fails once, and then none; returns how many there are. */
+/* Fails each call of a verb once, then none. Returns how many there are. */
 static unsigned int call_each(const struct verb *verb)
 {
 	unsigned int call;
 	int error;
 
 	if (verb->compares) {
-		lying = true;
+		zeroed = true;
 		check(attempt(verb, 0) == EPROTO, verb->name, "an answer of zeros is not EPROTO", 0);
-		lying = false;
+		zeroed = false;
 	}
 	for (call = 1; (error = attempt(verb, call)) || calls >= call; call++) {
-		/* Opening makes a call whose result libibverbs need not know. */
+		errno = error;
+		/* libibverbs ignores the error of one call of ibv_open_device(). */
 		if (!error && verb->call == open_device)
 			ibv_close_device(context);
 		else
-			check(error == ENOMEM, verb->name, "another error than the call's", call);
+			check(error == ENOMEM && calls >= call, verb->name,
+			      "another error than that of the call", call);
 	}
 	return calls;
 }
@@ -455,7 +469,7 @@ static void refused_domains(void)
 		MADE(none, ibv_alloc_parent_domain(context, &attr)), EINVAL);
 	attr.comp_mask = 0;
 	attr.pd = NULL;
-	refused("a parent domain of none", MADE(none, ibv_alloc_parent_domain(context, &attr)), EINVAL);
+	refused("a parent domain without a PD", MADE(none, ibv_alloc_parent_domain(context, &attr)), EINVAL);
 	check(!alloc_td() && !alloc_parent(), "domains", "none", 0);
 	refused("a thread domain in use", dealloc_td(), EBUSY);
 	refused("a PD in use", dealloc_pd(), EBUSY);
@@ -513,9 +527,9 @@ static void refused_queues(void)
 	check(!create_srq() && !create_cq(), "queues", "none", 0);
 	refused("a resize to too many receives", ibv_modify_srq(srq, &large, IBV_SRQ_MAX_WR), EINVAL);
 	refused("a resize to no entries", ibv_resize_cq(cq, 0), EINVAL);
-	lying = true;
+	zeroed = true;
 	refused("a resize with an answer of zeros", resize_cq(), EPROTO);
-	lying = false;
+	zeroed = false;
 	check(!destroy_srq() && !destroy_cq(), "queues", "no end", 0);
 }
 
@@ -569,14 +583,16 @@ static void refused_queue_pairs(void)
 int main(int argc, char **argv)
 {
 	struct ibv_device **all = ibv_get_device_list(NULL);
-	unsigned int failed = 0;
-	size_t i;
+	unsigned int failed = 0, had;
+	size_t i, bytes;
 
 	for (i = 0; all && all[i]; i++)
 		if (argc < 2 || !strcmp(ibv_get_device_name(all[i]), argv[1]))
 			break;
 	check(all && all[i], "the list of devices", "no such device", 0);
 	device = all[i];
+	had = allocations();
+	bytes = mapped;
 	for (i = 0; i < sizeof(verbs) / sizeof(*verbs); i++)
 		failed += call_each(&verbs[i]);
 	check(!alloc_pd(), "allocate a PD", "none", 0);
@@ -586,6 +602,9 @@ int main(int argc, char **argv)
 	refused_bind();
 	refused_queue_pairs();
 	check(!dealloc_pd() && !ibv_close_device(context), "the context", "no end", 0);
+	check(allocations() == had && mapped == bytes, "the end", "memory is left", 0);
+	for (i = 0; i < KINDS; i++)
+		check(injected[i], kinds[i], "no call of it has failed", 0);
 	ibv_free_device_list(all);
 	printf("%u calls have failed\n", failed);
 	return 0;
