@@ -31,21 +31,21 @@ stop_mountd() {
 	until_it 10 has_no_mountd || status=1
 	rm -rf $state /run/rpcbind
 }
-mount_3() {
+export_3() {
 	start_mountd
 	put -4 $nfsd/versions
-	put "rdma 20049" $nfsd/portlist
-	put 4 $nfsd/threads
+}
+mount_3() {
 	mount_at "$mounted_at" -t nfs \
 		-o "vers=3,proto=rdma,port=20049,mountproto=tcp,mountaddr=$address,mountport=$mountd_port,nolock,addr=$address,sec=sys" "$address:$export"
 }
-mount_4() {
+export_4() {
 	put -3 $nfsd/versions
-	put "rdma 20049" $nfsd/portlist
 	put "nfsd $address $never storage" $caches/auth.unix.ip/channel
 	put "storage $export $never $flags $anonymous $anonymous 0" $caches/nfsd.export/channel
 	put "storage 1 \\x00000000 $never $export" $caches/nfsd.fh/channel
-	put 4 $nfsd/threads
+}
+mount_4() {
 	mount_at "$mounted_at" -t nfs4 -o "vers=$version,proto=rdma,port=20049,addr=$address,clientaddr=$address,sec=sys" "$address:/"
 	echo "nfsd opens no file in its grace period of 10 s"
 }
@@ -57,6 +57,9 @@ start() {
 	mount_at $nfsd -t nfsd none
 	put 10 $nfsd/nfsv4leasetime
 	put 10 $nfsd/nfsv4gracetime
+	export_${version%.*}
+	put "rdma 20049" $nfsd/portlist
+	put 4 $nfsd/threads
 	mount_${version%.*}
 	dd if=/dev/zero of="$io" bs=1M count=8 2>"$said" || fail "no file"
 }
