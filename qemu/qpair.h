@@ -136,4 +136,7 @@ void qpair_caps_exit(PCIDevice *pci);
 /* Writes the configuration space, with the resets that this implies. */
 void qpair_caps_write(PCIDevice *pci, uint32_t addr, uint32_t value, int len);
 
+/* Keeps the sections of the memory map when BARs that are mapped now are not. */
+void qpair_sections_keep(PCIDevice *pci);
+
 #endif /* QPAIR_H */

@@ -65,6 +65,7 @@ void qpair_caps_write(PCIDevice *pci, uint32_t addr, uint32_t value, int len)
     }
     pcie_cap_flr_write_config(pci, addr, value, len);
     pcie_aer_write_config(pci, addr, value, len);
+    qpair_sections_keep(pci);
 }
 
 static const TypeInfo qpair_function_info = {

@@ -4,6 +4,7 @@
 mod asynchronous;
 mod atomics;
 mod datagrams;
+mod decode;
 mod doorbells;
 mod errors;
 mod events;
@@ -142,5 +143,5 @@ pub(crate) const THOUSANDS: Group = Group {
 /// More than one device.
 pub(crate) const DEVICES: Group = Group {
     name: "devices",
-    cases: cases![scale::two_devices * 2],
+    cases: cases![scale::two_devices * 2, decode::unmapped_beside_reads * 2],
 };

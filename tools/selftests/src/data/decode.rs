@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+//! BARs that are unmapped while they are accessed.
+
+use std::fs::File;
+use std::fs::OpenOptions;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use anyhow::ensure;
+use anyhow::Context as _;
+use anyhow::Result;
+
+use crate::devices;
+use crate::ktap::skip;
+use crate::ktap::Setup;
+use crate::pair::works;
+use crate::raw::page_size;
+use crate::raw::Buffer;
+use crate::raw::Context;
+use crate::world;
+
+/// The command register of a function, and its bit for memory.
+const COMMAND: u64 = 4;
+const MEMORY: u8 = 1 << 1;
+
+/// What is read where nothing is mapped.
+const NOTHING: u64 = u64::MAX;
+
+/// A function without a driver.
+struct Function {
+    config: File,
+    registers: Buffer,
+}
+
+impl Function {
+    fn open(address: &str) -> Result<Self> {
+        let path = |name| format!("/sys/bus/pci/devices/{address}/{name}");
+        let write = OpenOptions::new().read(true).write(true).to_owned();
+        let bar = File::open(path("resource0"))?;
+        Ok(Self {
+            config: write.open(path("config"))?,
+            registers: Buffer::of_file(bar.as_fd(), page_size(), false)?,
+        })
+    }
+
+    /// Maps its BARs, or unmaps them.
+    fn decode(&self, on: bool) -> Result<()> {
+        let mut command = [0];
+        self.config.read_exact_at(&mut command, COMMAND)?;
+        command[0] = command[0] & !MEMORY | if on { MEMORY } else { 0 };
+        Ok(self.config.write_all_at(&command, COMMAND)?)
+    }
+
+    fn first_registers(&self) -> u64 {
+        self.registers.load(0)
+    }
+}
+
+/// The BARs of one function are unmapped and mapped again, while a processor reads registers of
+/// both: it reads those, or nothing, and no other device's. Without the stand-ins of
+/// `qemu/qpair_sections.c` an emulator ends, or reads the wrong device.
+pub(super) fn unmapped_beside_reads(setup: &Setup) -> Result<()> {
+    if Context::path(1).is_err() {
+        return Err(skip("needs two devices"));
+    }
+    let addresses = [world::function(0)?, world::function(1)?];
+    for address in &addresses {
+        devices::unbind(address)?;
+    }
+    let functions = [
+        Function::open(&addresses[0])?,
+        Function::open(&addresses[1])?,
+    ];
+    for (toggled, other) in [
+        (&functions[0], &functions[1]),
+        (&functions[1], &functions[0]),
+    ] {
+        for function in &functions {
+            function.decode(true)?;
+        }
+        let expected = other.first_registers();
+        ensure!(expected != NOTHING, "the registers are not mapped");
+        let ended = AtomicBool::new(false);
+        let (gone, found) = std::thread::scope(|scope| -> Result<_> {
+            let reader = scope.spawn(|| -> Result<_> {
+                let (mut gone, mut found) = (0, 0);
+                while !ended.load(Relaxed) {
+                    let word = other.first_registers();
+                    ensure!(word == expected, "{word:#x} of the other function");
+                    match toggled.first_registers() {
+                        NOTHING => gone += 1,
+                        word => {
+                            ensure!(word == expected, "{word:#x} of the function");
+                            found += 1;
+                        }
+                    }
+                }
+                Ok((gone, found))
+            });
+            let result = (0..200).try_for_each(|_| {
+                toggled.decode(false)?;
+                toggled.decode(true)
+            });
+            ended.store(true, Relaxed);
+            let read = reader.join().expect("the reader does not panic");
+            result.and(read)
+        })?;
+        ensure!(
+            gone > 0 && found > 0,
+            "{gone} reads without, {found} with the BARs"
+        );
+    }
+    drop(functions);
+    for address in &addresses {
+        let device = devices::bind(address).context("afterwards")?;
+        works(device, &mut setup.rng())?;
+    }
+    Ok(())
+}
