@@ -21,7 +21,7 @@ import shlex
 import shutil
 import time
 
-from qp import base, kernel as kernels, payload, plugin, qemu, space
+from qp import base, kernel as kernels, payload, qemu, space
 
 OPS = ("send", "write", "read")
 FOLDER = payload.BUILD / "run"
@@ -64,7 +64,7 @@ def copy_in_guest(source):
     shutil.copyfile(source, FOLDER / "source")
     base.step(
         "booting the guest, loading the module, copying, running perftest",
-        [base.SCRIPTS / "guest", "--qemu", qemu.DISTRIBUTION, "--verbs", "--package", TOOL, "--share", FOLDER, "--", "sh", "-c", script],
+        [base.SCRIPTS / "guest", "--verbs", "--package", TOOL, "--share", FOLDER, "--", "sh", "-c", script],
     )
     return [json.loads((FOLDER / f"{op}.json").read_text()) for op in OPS]
 
@@ -116,13 +116,13 @@ def run(argv):
     before = before_this()
     begin = time.monotonic() - before
     base.TIMES.append(("making the build root", before))
-    space.need(["stock"], linked=False)
+    space.need(["stock"])
     kernel = kernels.get("stock")
     if args.file and not pathlib.Path("/proc/self/fd/3").exists():
         raise base.Fail("FILE must be the first argument", "scripts/run FILE")
     # Opened by scripts/run, on the host.
     source, name = (pathlib.Path("/proc/self/fd/3"), args.file.name) if args.file else (kernel.image, kernel.image.name)
-    plugin.emulator()
+    qemu.binary()
     payload.module(kernel)
     payload.programs(TOOL)
     reports = copy_in_guest(source)

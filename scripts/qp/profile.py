@@ -59,7 +59,7 @@ LEAST = 0.05
 
 def plugin():
     """The plugin, built for the project's QEMU."""
-    emulator = qemu.binary()
+    emulator = qemu.patched()
     library = payload.BUILD / "c/profile.so"
     library.parent.mkdir(parents=True, exist_ok=True)
     flags = base.output("pkg-config", "--cflags", "--libs", "glib-2.0").split()
@@ -79,7 +79,7 @@ def run_guest(what, name, count, prelude, *options):
     lines = [*figures.settings_of(name), f"work {command.replace('N', str(count))}"]
     if name in figures.VERBS:
         prelude = f"last={provider.build().name}\n{prelude}"
-    words = [*figures.GUEST, *FIXED, *options, *figures.options(name), "--timeout", "900"]
+    words = [*figures.GUEST, "--qemu", qemu.PATCHED, *FIXED, *options, *figures.options(name), "--timeout", "900"]
     return guest.output(what, words, figures.TOOLS + prelude + "\n".join(lines)).splitlines()
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
-"""QEMU with the qpair device.
+"""The QEMU of guests and tests: the distribution's, with the device as a plugin (qp/plugin.py), or, by
+QPAIR_QEMU=patched, one that is built here, with the device linked into it.
 
-Debian 13's own QEMU source package, with qemu/patches applied and this project's
+That is Debian 13's own QEMU source package, with qemu/patches applied and this project's
 qemu/ as hw/misc/qpair. Two stages:
 
 1. QEMU without the device, configured and built once, shared by all checkouts; 2. a checkout's own:
@@ -56,9 +57,10 @@ COPY = 0.6
 PLACE = "/run/qpair-qemu"
 BINARY = "qemu-system-x86_64"
 
-# Which emulator runs: this one, or the distribution's with the device as a plugin (qp/plugin.py).
+# Which emulator runs.
 CHOICE = "QPAIR_QEMU"
 DISTRIBUTION = "distribution"
+PATCHED = "patched"
 
 # Fixes for QEMU itself that the tests need; each file describes one.
 PATCHES = sorted((base.TOP / "qemu/patches").glob("*.patch"))
@@ -175,10 +177,8 @@ def copy_model(folder):
     (folder / "build" / BINARY).unlink(missing_ok=True)
 
 
-def binary(plain=False):
-    """The path of the emulator: this checkout's, or the one without the device."""
-    if os.environ.get(CHOICE) == DISTRIBUTION:
-        return plugin.emulator()
+def patched(plain=False):
+    """The path of the emulator that is built here: this checkout's, or the one without the device."""
     original, own = folders()
     cache.entry(original, build_pristine)
     if plain:
@@ -192,6 +192,19 @@ def binary(plain=False):
     return folder / "build" / BINARY
 
 
+def choice():
+    """The emulator that the environment chooses."""
+    name = os.environ.get(CHOICE) or DISTRIBUTION
+    if name not in (DISTRIBUTION, PATCHED):
+        raise base.Fail(f"{CHOICE}={name} names no emulator", f"use {DISTRIBUTION} or {PATCHED}")
+    return name
+
+
+def binary(name=None):
+    """The path of the emulator of this name, or of that which the environment chooses."""
+    return {DISTRIBUTION: plugin.emulator, PATCHED: patched}[name or choice()]()
+
+
 def firmware(emulator):
     """The directories in which the emulator looks for firmware."""
     return ["/usr/share/seabios", emulator.parent / "pc-bios/optionrom"]
@@ -199,16 +212,17 @@ def firmware(emulator):
 
 def run(argv):
     parser = argparse.ArgumentParser(
-        prog="scripts/qemu", description="Build QEMU with the device, and print its path; or run it, with the words of its command line."
+        prog="scripts/qemu",
+        description="Prepare Debian's own QEMU, unmodified, with the device as a plugin, and print its path; or run it, with the words of its command line.",
     )
-    parser.add_argument("--plain", action="store_true", help="QEMU without the device")
-    parser.add_argument("--distribution", action="store_true", help="Debian's own QEMU, unmodified, with the device as a plugin")
+    parser.add_argument("--patched", action="store_true", help="build a QEMU with qemu/patches and the device linked into it; also by QPAIR_QEMU=patched in the environment")
+    parser.add_argument("--plain", action="store_true", help="the same without the device")
     parser.add_argument("--plugin", action="store_true", help="build the device as a plugin for that QEMU, and print its path (Documentation/install.rst)")
     args, rest = parser.parse_known_args(argv)
     if args.plugin:
         print(plugin.build())
         return 0
-    emulator = plugin.emulator() if args.distribution else binary(args.plain)
+    emulator = patched(args.plain) if args.patched or args.plain else binary()
     if rest:
         words = [str(emulator), *(w for f in firmware(emulator) for w in ("-L", str(f))), *rest]
         os.execv(emulator, words)

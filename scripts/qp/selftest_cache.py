@@ -353,10 +353,16 @@ class Space(Sandbox):
     def test_all_of_it_is_counted(self):
         own = qemu.PRISTINE + qemu.COPY
         whole = space.BUILD + space.HOST + plugin.SIZE + own + sum(kernels.SIZE.values())
-        self.assertAlmostEqual(self.taken(["stock", "test", "debug"], host=True), whole, places=1)
-        self.assertAlmostEqual(self.taken(["stock", "test", "debug"], linked=False, host=True), whole - own, places=1)
+        self.assertAlmostEqual(self.taken(["stock", "test", "debug"], patched=True, host=True), whole, places=1)
+        self.assertAlmostEqual(self.taken(["stock", "test", "debug"], host=True), whole - own, places=1)
+        with mock.patch.dict(os.environ, {qemu.CHOICE: qemu.PATCHED}):
+            self.assertAlmostEqual(self.taken(["stock", "test", "debug"], host=True), whole, places=1)
         self.assertAlmostEqual(self.taken([], emulator=False, host=True), space.HOST, places=1)
         self.assertAlmostEqual(self.taken([], emulator=False, tree=True), space.TREE, places=1)
+
+    def test_an_emulator_of_no_name_is_refused(self):
+        with mock.patch.dict(os.environ, {qemu.CHOICE: "linked"}), self.assertRaisesRegex(base.Fail, "QPAIR_QEMU=linked"):
+            space.need([])
 
     def test_what_is_there_is_not_counted(self):
         for name in ("qemu/distribution", "qemu/pristine", "qemu/own", "kernel/test"):

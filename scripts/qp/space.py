@@ -12,14 +12,14 @@ HOST = 3.4
 TREE = 1.2
 
 
-def need(names, emulator=True, linked=True, host=False, tree=False):
+def need(names, emulator=True, patched=False, host=False, tree=False):
     """Raises a Fail if what is to be built does not fit: kernels of these names, the distribution's
-    QEMU, that with the device linked into it, the host's tests, the driver in a kernel's tree."""
+    QEMU, the patched one, the host's tests, the driver in a kernel's tree."""
     there = cache.size(base.TOP / "build") / 1e9
     entries = [(kernels.folder_of(name), kernels.SIZE[name]) for name in names]
     if emulator:
         entries.append((plugin.folder(), plugin.SIZE))
-    if emulator and linked:
+    if emulator and (patched or qemu.choice() == qemu.PATCHED):
         entries += zip(qemu.folders(), (qemu.PRISTINE, qemu.COPY))
     cache.need_space(
         (base.TOP, max(0, BUILD * emulator + HOST * host + TREE * tree - there)),

@@ -272,7 +272,9 @@ def found_jobs(layer, chosen):
     if layer == "mutants":
         return [job("all", functools.partial(mutants, chosen), cargo=True)]
     if layer == "device":
-        forms = {"linked": qemu.binary, "plugin": plugin.emulator}
+        forms = {"plugin": plugin.emulator}
+        if chosen.everything or qemu.choice() == qemu.PATCHED:
+            forms[qemu.PATCHED] = qemu.patched
         return [
             *(job(name, functools.partial(device, chosen, emulator, f"device-{name}")) for name, emulator in forms.items()),
             *([job("loading", lambda _slower: program("device-loading", plugin.tests()))] if chosen.all else []),
@@ -410,7 +412,7 @@ def run(argv):
         if asked.get(layer) and not any(job.layer == layer for job in found):
             raise base.Fail(f"no test of {layer} has the name {' or '.join(asked[layer])}", f"scripts/test --list {layer}")
     booted = dict.fromkeys(job.kernel for job in found if job.kernel)
-    space.need(booted, emulator=not ON_HOST.issuperset(layers), host=not ON_HOST.isdisjoint(layers), tree="tree" in layers)
+    space.need(booted, emulator=not ON_HOST.issuperset(layers), patched=args.all, host=not ON_HOST.isdisjoint(layers), tree="tree" in layers)
     jobs.begin()
     # The guests' module is the one that is built without warnings, so that it is built once.
     os.environ["QPAIR_STRICT"] = "1"
