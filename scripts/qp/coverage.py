@@ -17,9 +17,9 @@ it, and a table has the lines of each folder, and of each source of the provider
 Without layers: host, stock, iommu, verbs, wire and debug. The counters of earlier runs are kept,
 so that a layer may run alone; --fresh removes them. Those of another build of the module or the
 provider are removed too, and so are those of an earlier run of the crates. --accept stores the
-figures in proofs/coverage/figures.json, with the date and the layers; with --part those of this
-part, and the others stay. Once all layers of a figure have been counted, it fails if it falls by
-more than one hundredth.
+figures of each part in proofs/coverage/figures.json, with the date and the layers that have
+counters of this part; with --part those of one part, and the others stay. A part is compared once
+these layers have been counted: it fails if one of its folders has fallen by more than one hundredth.
 """
 
 import argparse
@@ -39,10 +39,19 @@ GUESTS, HOST = OUT / "guests", OUT / "host"
 # What cargo said, which names the tests' programs.
 LOG = HOST / "log"
 LAYERS = ("host", "stock", "iommu", "verbs", "wire", "debug")
-# The counters of guests are of a kernel's module, or of the provider.
-PROVIDER = "provider"
-# The parts of the tree that are measured; a folder is such a part or one below it, or a source in C.
-PARTS = ("rust", "qemu/model", "qemu/roce", "qemu/ffi", "tools/libqpair", "provider/data", "provider")
+# What has counters: a kernel's module and the provider, both in guests, and the crates.
+MODULE, PROVIDER, CRATES = "module", "provider", "crates"
+# The parts of the tree that are measured, and whose counters count each. A folder is such a part or
+# one below it, or a source in C.
+PARTS = {
+    "rust": (MODULE, CRATES),
+    "qemu/model": (CRATES,),
+    "qemu/roce": (CRATES,),
+    "qemu/ffi": (CRATES,),
+    "tools/libqpair": (CRATES,),
+    "provider/data": (PROVIDER, CRATES),
+    "provider": (PROVIDER,),
+}
 
 FIGURES = base.TOP / "proofs/coverage/figures.json"
 # A module of tests in a source, up to the brace that ends it.
@@ -97,44 +106,52 @@ def fresh(kind, build):
     return [path for path in found if path not in stale]
 
 
-def counted():
-    """The layers that have counters."""
-    guests = {path.parent.name.replace(":", "/") for path in GUESTS.glob("*/*") if path.stat().st_size}
-    return sorted(guests | ({"host"} if LOG.exists() else set()))
+def counted(part):
+    """The layers that have counters of a part of the tree."""
+    files = (path for path in GUESTS.glob("*/*") if path.stat().st_size and owner_of(path) in PARTS[part])
+    guests = {path.parent.name.replace(":", "/") for path in files}
+    return sorted(guests | ({"host"} if CRATES in PARTS[part] and LOG.exists() else set()))
+
+
+def owner_of(path):
+    """Whose counters a guest has written to a file."""
+    return PROVIDER if path.name.startswith(f"{PROVIDER}-") else MODULE
 
 
 def of_guests():
-    """The coverage of the provider, and of each kernel's module: (what was built, merged profile)."""
+    """The coverage of the provider, and of each kernel's module: (whose counters, what was built,
+    merged profile)."""
     for kind in sorted({path.name.partition("-")[0] for path in GUESTS.glob("*/*")}):
         built = provider.library_of(counts=True) if kind == PROVIDER else payload.counted(kind)
         raw = []
         for path in fresh(kind, payload.build_of(built)):
             counters = path.read_bytes()
             if not counters:
-                base.say(f"{path.name}: this guest did not end by itself, or no process in it loaded the provider")
+                unless = ", or ran no program that loads the provider" if kind == PROVIDER else ""
+                base.say(f"{path.name} is empty: its guest was killed{unless}")
                 continue
             raw.append(OUT / f"{path.name}.profraw")
             raw[-1].write_bytes(counters if kind == PROVIDER else profile(counters, built))
-        yield built, merged(raw, kind)
+        yield PROVIDER if kind == PROVIDER else MODULE, built, merged(raw, kind)
         for path in raw:
             path.unlink()
 
 
 def of_host():
-    """The coverage of the crates: (program, merged profile of all), of each program of tests. Not of
-    all programs at once, because of each function llvm-cov takes the first one's, which may be one
-    that has no code of it."""
+    """The coverage of the crates: (CRATES, program, merged profile of all), of each program of tests.
+    Not of all programs at once, because of each function llvm-cov takes the first one's, which may be
+    one that has no code of it."""
     text = LOG.read_text() if LOG.exists() else ""
     programs = {base.TOP / name for name in re.findall(r"^\s+Running .* \((\S+)\)$", text, re.MULTILINE)}
     profile_of_all = merged(sorted(HOST.glob("*.profraw")), "host")
     for program in sorted(programs):
-        yield program, profile_of_all
+        yield CRATES, program, profile_of_all
 
 
 def lines():
     """How often each line ran at least: {file: {line: times}}."""
     found = collections.defaultdict(collections.Counter)
-    for program, merged_profile in [*of_guests(), *of_host()]:
+    for owner, program, merged_profile in [*of_guests(), *of_host()]:
         if not merged_profile:
             continue
         text = base.output("llvm-cov", "export", "-format=lcov", f"-instr-profile={merged_profile}", program)
@@ -142,7 +159,7 @@ def lines():
         for line in text.splitlines():
             kind, _, value = line.partition(":")
             if kind == "SF":
-                file = name_of(value)
+                file = name_of(value, owner)
             elif kind == "DA" and file:
                 number, times = value.split(",")[:2]
                 found[file][int(number)] = max(found[file][int(number)], int(times))
@@ -155,15 +172,15 @@ def without_tests(text, counts):
     return {line: times for line, times in counts.items() if not any(line in part for part in tests)}
 
 
-def name_of(path):
-    """A measured file by its name in the checkout, or None."""
+def name_of(path, owner):
+    """The name in the checkout of a file that these counters measure, or None."""
     name = os.path.relpath(path, base.TOP)
     of_tests = "/tests/" in name or name.endswith(("/tests.rs", "/kunit.rs"))
-    return name if part_of(name) and not of_tests else None
+    return name if owner in PARTS.get(part_of(name), ()) and not of_tests else None
 
 
 def part_of(name):
-    """The part of the tree that has a file or a folder; None if none has, and of the sum of all."""
+    """The part of the tree that has a file or a folder, or None."""
     return next((part for part in PARTS if f"{name}/".startswith(f"{part}/")), None)
 
 
@@ -174,7 +191,7 @@ def folder_of(file):
 
 
 def table(found):
-    """The lines of each folder, and how many ran."""
+    """The lines of each folder, and how many ran; "all" is their sum."""
     folders = collections.defaultdict(lambda: [0, 0])
     for file, counts in found.items():
         for total in (folders[folder_of(file)], folders["all"]):
@@ -183,14 +200,19 @@ def table(found):
     return dict(sorted(folders.items(), key=lambda item: (item[0] == "all", item[0])))
 
 
-def parts(folders):
-    """The part of each folder's lines that run."""
-    return {folder: round(ran / total, 4) for folder, (total, ran) in folders.items()}
+def fractions(folders):
+    """The fraction of each folder's lines that ran: {part: {folder: fraction}}. None of the sum, whose
+    parts are counted by different layers."""
+    found = collections.defaultdict(dict)
+    for folder, (total, ran) in folders.items():
+        if folder != "all":
+            found[part_of(folder)][folder] = round(ran / total, 4)
+    return found
 
 
 def fallen(now, before):
-    """The folders of which a smaller part runs than before."""
-    return [f"{folder}: {now.get(folder, 0):.1%}, was {part:.1%}" for folder, part in before.items() if now.get(folder, 0) < part - FALL]
+    """The folders of which fewer lines run than before."""
+    return [f"{folder}: {now.get(folder, 0):.1%}, was {ran:.1%}" for folder, ran in before.items() if now.get(folder, 0) < ran - FALL]
 
 
 def ranges(numbers):
@@ -257,7 +279,7 @@ def run(argv):
             shutil.rmtree(folder, ignore_errors=True)
     shown = args.lines or args.accept and not args.layers
     status = 0 if shown else run_layers(args.layers or LAYERS, args.all)
-    only = args.part or [*PARTS, None]
+    only = args.part or list(PARTS)
     found = {file: counts for file, counts in lines().items() if part_of(file) in only}
     if not found:
         raise base.Fail("no counters", "scripts/coverage LAYER runs a layer with them")
@@ -269,30 +291,24 @@ def run(argv):
     folders = table(found)
     for folder, (total, ran) in folders.items():
         print(f"{folder:24} {total:6} lines {ran:6} ran {100 * ran / total:6.1f} %")
-    now = {folder: part for folder, part in parts(folders).items() if part_of(folder) in only}
-    before = json.loads(FIGURES.read_text()) if FIGURES.exists() else []
+    now = fractions(folders)
+    before = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     if args.accept:
-        FIGURES.write_text(json.dumps(accepted(now, before), indent="\t") + "\n")
+        date = str(datetime.date.today())
+        accepted = {part: {"date": date, "layers": counted(part), "folders": ran} for part, ran in now.items()}
+        FIGURES.write_text(json.dumps(before | accepted, indent="\t") + "\n")
         return status
-    return int(any([compare(figures, now, only) for figures in before])) or status
+    return int(any([compare(part, before[part], now[part]) for part in before if part in only])) or status
 
 
-def accepted(now, before):
-    """The figures with those of now, which replace those of the same folders."""
-    kept = [{**figures, "parts": {folder: part for folder, part in figures["parts"].items() if folder not in now}} for figures in before]
-    return [figures for figures in kept if figures["parts"]] + [{"date": str(datetime.date.today()), "layers": counted(), "parts": now}]
-
-
-def compare(figures, now, only):
-    """Prints the folders of some parts that have fallen below figures of the same layers; returns whether there is one."""
-    before = {folder: part for folder, part in figures["parts"].items() if part_of(folder) in only}
-    ran = set(counted())
+def compare(part, figures, now):
+    """Prints the folders of a part that have fallen below its figures; returns whether there is one."""
+    ran = set(counted(part))
     missing = [layer for layer in figures["layers"] if not {layer, layer.partition("/")[0]} & ran]
-    if before and missing:
-        names = sorted({part_of(folder) or folder for folder in before})
-        base.say(f"not compared with the figures of {', '.join(names)}, which are also of {', '.join(missing)}")
+    if missing:
+        base.say(f"{part} is not compared: its figures also count {', '.join(missing)}")
         return False
-    worse = fallen(now, before)
+    worse = fallen(now, figures["folders"])
     for line in worse:
         print(f"less runs of {line}")
     return bool(worse)

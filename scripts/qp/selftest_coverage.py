@@ -18,9 +18,19 @@ class Lines(unittest.TestCase):
         self.assertEqual(coverage.ranges([]), "")
 
     def test_tests_and_foreign_files_have_no_name(self):
-        self.assertEqual(coverage.name_of(str(base.TOP / "rust/hw/cq.rs")), "rust/hw/cq.rs")
+        self.assertEqual(coverage.name_of(str(base.TOP / "rust/hw/cq.rs"), coverage.MODULE), "rust/hw/cq.rs")
         for path in ("rust/hw/tests/cq.rs", "qemu/model/src/tests.rs", "rust/kunit.rs", "proofs/model/src/lib.rs", "../x.rs"):
-            self.assertIsNone(coverage.name_of(str(base.TOP / path)), path)
+            self.assertIsNone(coverage.name_of(str(base.TOP / path), coverage.CRATES), path)
+
+    def test_the_provider_s_counters_measure_the_provider_alone(self):
+        for path, owners in (
+            ("rust/queue/cq.rs", [coverage.MODULE, coverage.CRATES]),
+            ("provider/data/src/cq.rs", [coverage.PROVIDER, coverage.CRATES]),
+            ("provider/cq.c", [coverage.PROVIDER]),
+            ("qemu/roce/src/lib.rs", [coverage.CRATES]),
+        ):
+            every = (coverage.MODULE, coverage.PROVIDER, coverage.CRATES)
+            self.assertEqual([owner for owner in every if coverage.name_of(str(base.TOP / path), owner)], owners, path)
 
     def test_modules_of_tests_are_not_counted(self):
         text = "fn f() {\n}\n\n#[kernel::macros::kunit_tests(qpair_f)]\nmod tests {\n    fn g() {\n    }\n}\n\n#[cfg(test)]\nuse f;\nfn h() {}\n"
@@ -34,7 +44,7 @@ class Lines(unittest.TestCase):
     def test_a_source_of_the_provider_in_c_is_one_too(self):
         self.assertEqual(coverage.folder_of("provider/cq.c"), "provider/cq.c")
         self.assertEqual(coverage.folder_of("provider/data/src/cq.rs"), "provider/data")
-        self.assertEqual([coverage.part_of(name) for name in ("provider/cq.c", "provider/data", "rust/hw", "all")], ["provider", "provider/data", "rust", None])
+        self.assertEqual([coverage.part_of(name) for name in ("provider/cq.c", "provider/data", "rust/hw", "stream")], ["provider", "provider/data", "rust", None])
 
     def test_the_sum_of_the_folders_is_last(self):
         found = {"rust/hw/cq.rs": {1: 0, 2: 5}, "tools/libqpair/src/lib.rs": {4: 1}, "rust/qpair.rs": {1: 1}}
@@ -126,28 +136,47 @@ class Kept(unittest.TestCase):
             unittest.mock.patch.multiple(coverage, OUT=self.guests.parent, merged=lambda files, kind: [file.read_bytes() for file in files]),
             unittest.mock.patch.object(provider, "library_of", lambda counts: self.guests.parent / "coverage-provider/qpair.ko"),
         ):
-            self.assertEqual([merged for _, merged in coverage.of_guests()], [[b"a raw profile"]])
+            self.assertEqual([(owner, merged) for owner, _, merged in coverage.of_guests()], [(coverage.PROVIDER, [b"a raw profile"])])
+
+    def store(self, figures):
+        """Stores figures: {part: (layers, folders)}."""
+        stored = {part: {"date": "2026-11-27", "layers": layers, "folders": folders} for part, (layers, folders) in figures.items()}
+        self.figures.write_text(json.dumps(stored))
+
+    def stored(self):
+        return {part: (figures["layers"], figures["folders"]) for part, figures in json.loads(self.figures.read_text()).items()}
 
     def test_figures_have_what_was_counted(self):
-        self.guest("verbs:roce")
+        self.guest("stock:data")
+        self.guest("verbs:roce", "provider")
         self.assertEqual(coverage.run(["--accept"]), 0)
-        (figures,) = json.loads(self.figures.read_text())
-        self.assertEqual(figures["layers"], ["verbs/roce"])
-        self.assertEqual(figures["parts"], {"provider/cq.c": 1, "rust/hw": 0.5, "all": 0.6667})
+        self.assertEqual(self.stored(), {"rust": (["stock/data"], {"rust/hw": 0.5}), "provider": (["verbs/roce"], {"provider/cq.c": 1})})
 
     def test_figures_of_a_part_replace_those_of_no_other(self):
-        self.figures.write_text(json.dumps([{"layers": ["stock"], "parts": {"provider/cq.c": 0.7, "rust/hw": 0.9, "all": 0.8}}]))
-        self.guest("verbs:iommu")
+        rust = (["stock"], {"rust/hw": 0.9})
+        self.store({"rust": rust, "provider": (["verbs"], {"provider/cq.c": 0.7, "provider/gone.c": 0.7})})
+        self.guest("verbs:iommu", "provider")
         self.assertEqual(coverage.run(["--accept", "--part", "provider"]), 0)
-        others, figures = json.loads(self.figures.read_text())
-        self.assertEqual(others, {"layers": ["stock"], "parts": {"rust/hw": 0.9, "all": 0.8}})
-        self.assertEqual((figures["layers"], figures["parts"]), (["verbs/iommu"], {"provider/cq.c": 1}))
+        self.assertEqual(self.stored(), {"rust": rust, "provider": (["verbs/iommu"], {"provider/cq.c": 1})})
 
     def test_figures_are_compared_once_their_layers_are_counted(self):
-        self.figures.write_text(json.dumps([{"layers": ["stock/data", "verbs"], "parts": {"rust/hw": 0.9}}, {"layers": ["stock"], "parts": {"provider/cq.c": 1}}]))
+        self.store({"rust": (["stock/data", "verbs"], {"rust/hw": 0.9}), "provider": (["stock"], {"provider/cq.c": 1})})
         self.guest("stock")
+        self.guest("stock", "provider")
         self.assertEqual(coverage.run(["--lines"]), 0)
-        self.assertEqual(self.said, ["not compared with the figures of rust, which are also of verbs"])
+        self.assertEqual(self.said, ["rust is not compared: its figures also count verbs"])
         self.guest("verbs")
         self.assertEqual(coverage.run(["--lines"]), 1)
         self.assertEqual(coverage.run(["--lines", "--part", "provider"]), 0)
+
+    def test_counters_of_the_provider_are_none_of_the_module(self):
+        self.store({"rust": (["verbs"], {"rust/hw": 0.9}), "provider": (["verbs"], {"provider/cq.c": 1})})
+        self.guest("verbs", "provider")
+        self.assertEqual(coverage.run(["--lines"]), 0)
+        self.assertEqual(self.said, ["rust is not compared: its figures also count verbs"])
+
+    def test_the_crates_count_what_they_have_alone(self):
+        (self.guests.parent / "log").touch()
+        self.guest("verbs")
+        self.assertEqual({part: coverage.counted(part) for part in ("rust", "qemu/ffi", "provider/data", "provider")},
+                         {"rust": ["host", "verbs"], "qemu/ffi": ["host"], "provider/data": ["host"], "provider": []})
