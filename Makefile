@@ -42,7 +42,7 @@ nightly: ## what takes hours: fuzzers, each way to end a thousand times, traffic
 check: ## formats, lints, documents: all that is judged without running
 	@scripts/check
 
-coverage: ## which lines the tests run, of the module in guests and of the crates, by folder
+coverage: ## which lines the tests run, of the module and the provider in guests and of the crates, by folder
 	@scripts/coverage
 
 bench: ## measure, into build/bench: figures, a table beside their goals, plots

@@ -157,7 +157,10 @@ done
 if [ -n "$coverage" ]; then
 	(cd /sys/kernel/debug/qpair_coverage && cat at data cnts) >/dev/virtio-ports/qpair.coverage
 	rmmod qpair_coverage
-	[ -z "$programs" ] || cat /tmp/provider-* >/dev/virtio-ports/qpair.provider
+	# There is none if no process has loaded the provider.
+	for file in /tmp/provider-*; do
+		[ ! -e "$file" ] || cat "$file" >/dev/virtio-ports/qpair.provider
+	done
 fi
 if [ -n "$leaks" ] && [ -e /sys/kernel/debug/kmemleak ]; then
 	# kmemleak skips objects younger than five seconds, and one scan may still see

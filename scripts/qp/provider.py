@@ -205,7 +205,10 @@ def compiler(counts):
         return ["gcc"], []
     runtime = next(pathlib.Path(base.output("rustc", "--print", "target-libdir").strip()).glob(RUNTIME), None)
     if not runtime:
-        raise base.Fail(f"this rustc has no {RUNTIME}", "use Debian's rustc, of scripts/packages, which counts")
+        raise base.Fail(
+            f"rustc lacks the library of counters, {RUNTIME}",
+            "use Debian's package rustc, which has it: install it in QPAIR_ROOT, or unset that to have a build root created",
+        )
     return ["clang", *COUNTERS_OF_C], [runtime]
 
 
