@@ -95,7 +95,7 @@ class Faults(unittest.TestCase):
         why = "rule 1, 'fail=x\\': a status is one of loc-len"
         answer = {"error": {"class": "GenericError", "desc": f"Property 'qpair.faults': {why}"}}
         status, output, said = self.ended(answer, "fail=x\\", "true")
-        self.assertEqual((status, output, said.splitlines()[0]), (2, "", f"faults: error: {why}"))
+        self.assertEqual((status, output, said.splitlines()[0]), (125, "", f"faults: error: {why}"))
         self.assertIn("remedy: ", said)
 
     def test_words_that_lack_are_named(self):
