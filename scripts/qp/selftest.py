@@ -21,14 +21,6 @@ from qp import (
     barriers, base, console, figures, guest, imports, initramfs, kernel, ktap, lines, payload,
     peers, plots, profile, sweeps, threads,
 )
-from qp.selftest_cache import Cache, Crates, Space  # noqa: F401, run with those here
-from qp.selftest_debs import Debs, ModuleTree  # noqa: F401
-from qp.selftest_image import Images  # noqa: F401
-from qp.selftest_intree import Rules, Trees  # noqa: F401
-from qp.selftest_recipes import Faults, Recipes, Storage  # noqa: F401
-from qp.selftest_test import Demo, Suite  # noqa: F401
-from qp.selftest_walks import Walks  # noqa: F401
-from qp.selftest_wire import Wires  # noqa: F401
 
 REPORTS = """\
 WARNING: kernel/softirq.c:430 at __local_bh_enable_ip+0x5c/0x70, CPU#1: sh/124
@@ -678,6 +670,12 @@ class Threads(unittest.TestCase):
     def test_the_script_of_the_guest_is_one(self):
         subprocess.run(["busybox", "sh", "-n", "-c", threads.SCRIPT], check=True)
         self.assertEqual(threads.qemu_options().count("-device qpair,"), len(threads.SETTINGS) - 1)
+
+
+def load_tests(loader, own, _):
+    """The tests here, and those of each file beside this."""
+    names = sorted(path.stem for path in pathlib.Path(__file__).parent.glob("selftest_*.py"))
+    return unittest.TestSuite([own, *(loader.loadTestsFromName(f"qp.{name}") for name in names)])
 
 
 if __name__ == "__main__":
