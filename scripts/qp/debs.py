@@ -94,7 +94,7 @@ def of_tools():
     files["usr/share/fish/vendor_completions.d/qpair.fish"] = texts / "qpair.fish"
     files["usr/include/rdma/qpair-abi.h"] = provider.OWN_ABI
     files |= {f"usr/include/qpair/{header.name}": header for header in sorted((base.TOP / "include/qpair").glob("*.h"))}
-    files |= {f"usr/share/doc/qpair-tools/examples/{source.name}": source for source in payload.c_sources(verbs=True)}
+    files |= {f"usr/share/doc/qpair-tools/examples/{source.name}": source for source in sorted((base.TOP / "tools/examples").glob("*.[ch]"))}
     return Contents(files, crate="qpair-tool")
 
 

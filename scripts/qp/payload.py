@@ -154,9 +154,10 @@ def c_sources(verbs):
 
 
 def c_program(source, words):
-    """Builds a C program, if it is older than its source; returns its path."""
+    """Builds a C program, if it is older than its source or a header beside that; returns its path."""
     program = BUILD / "c" / source.stem
-    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+    newest = max(path.stat().st_mtime for path in (source, *source.parent.glob("*.h")))
+    if not program.exists() or program.stat().st_mtime < newest:
         program.parent.mkdir(parents=True, exist_ok=True)
         base.step(
             f"building {source.relative_to(base.TOP)}",

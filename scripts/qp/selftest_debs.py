@@ -11,7 +11,7 @@ import tomllib
 import unittest
 from unittest import mock
 
-from qp import base, debs
+from qp import base, debs, payload
 
 VALUES = {"version": "1.0", "author": "A <a@example.org>", "epoch": 0, "year": 1970, "release": "7.3.4-x", "rdma_core": "56.1", "rdma_core_next": 57, "interface": 34, "qemu": "10.0", "qemu_next": "10.1", "oldest": "7.3", "newest": "7.4"}
 
@@ -82,6 +82,24 @@ RELEASE = "7.3.4+deb13-amd64"
 SOURCE = "linux-source-7.3"
 COMPILER = "rustc 1.85.1 (4eb161250 2025-03-15)"
 CONFIG = f'CONFIG_RUST=y\nCONFIG_RUSTC_VERSION_TEXT="{COMPILER}"\nCONFIG_INFINIBAND=m\nCONFIG_INFINIBAND_USER_ACCESS=m\n'
+
+
+class Examples(unittest.TestCase):
+    def test_a_program_is_built_if_it_is_older_than_its_source_or_a_header(self):
+        folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        source, header, program = folder / "a.c", folder / "b.h", folder / "c/a"
+        step = self.enterContext(mock.patch.object(base, "step"))
+        self.enterContext(mock.patch.object(base, "TOP", folder))
+        self.enterContext(mock.patch.object(payload, "BUILD", folder))
+        program.parent.mkdir()
+        for path in (source, header, program):
+            path.touch()
+        for times, builds in (((1, 1, 2), False), ((3, 1, 2), True), ((1, 3, 2), True)):
+            for path, seconds in zip((source, header, program), times):
+                os.utime(path, (seconds, seconds))
+            step.reset_mock()
+            self.assertEqual(payload.c_program(source, []), program)
+            self.assertEqual(step.called, builds, times)
 
 
 class ModuleTree(unittest.TestCase):
