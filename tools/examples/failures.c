@@ -11,26 +11,20 @@
  *
  * It runs on a port of InfiniBand: scripts/guest --verbs -- failures qpair0
  */
-#include <errno.h>
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "example.h"
 
 #define PAGE	4096
 /* Most allocations at a time. */
 #define MOST	1024
 
 static struct ibv_device *device;
-static struct ibv_context *context;
 static struct ibv_pd *pd, *parent;
 static struct ibv_td *td;
 static struct ibv_mr *mr;
@@ -40,11 +34,10 @@ static struct ibv_cq *cq;
 static struct ibv_cq_ex *cq_ex;
 static struct ibv_srq *srq;
 static struct ibv_qp *qp, *qp_ex;
-static struct ibv_port_attr port;
 static struct ibv_device_attr limits;
 static uint8_t memory[PAGE];
 
-/* Which call from now on fails, and how many there were; 0 if none fails. */
+/* The number of the call that fails, 0 for none, and how many there were. */
 static unsigned int failing, calls;
 /* Whether the driver's part of each answer is zeros. */
 static bool zeroed;
@@ -143,14 +136,6 @@ int ioctl(int file, unsigned long request, ...)
 	return 0;
 }
 
-static void check(bool holds, const char *verb, const char *what, unsigned int call)
-{
-	if (holds)
-		return;
-	fprintf(stderr, "failures: %s: %s (call %u): %s\n", verb, what, call, strerror(errno));
-	exit(1);
-}
-
 static unsigned int allocations(void)
 {
 	unsigned int count = 0;
@@ -205,7 +190,7 @@ static int alloc_mw(void)
 
 static int create_ah(void)
 {
-	struct ibv_ah_attr attr = { .dlid = port.lid, .port_num = 1 };
+	struct ibv_ah_attr attr = own_address(false);
 
 	return MADE(ah, ibv_create_ah(pd, &attr));
 }
@@ -284,7 +269,7 @@ static int create_qp_ex(void)
 
 static int modify_qp(void)
 {
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = PORT };
 
 	return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 			     IBV_QP_ACCESS_FLAGS);
@@ -305,7 +290,7 @@ static int query_device(void)
 
 static int query_port(void)
 {
-	return ibv_query_port(context, 1, &port);
+	return ibv_query_port(context, PORT, &port);
 }
 
 static int destroy_qp(void)
@@ -421,8 +406,15 @@ static int attempt(const struct verb *verb, unsigned int call)
 	failing = call;
 	error = verb->call();
 	failing = 0;
-	check(!error || (allocations() == had && mapped == bytes), verb->name, "memory is left", call);
+	check(!error || (allocations() == had && mapped == bytes), "the verb fails, and leaves memory");
 	return error;
+}
+
+/* Compares the error of a verb, 0 if there is none, with the right one. */
+static void expect(const char *what, int error, int right)
+{
+	if (error != right)
+		errx(1, "%s: %s instead of %s", what, error ? strerror(error) : "no error", strerror(right));
 }
 
 /* Fails each call of a verb once, then none. Returns how many there are. */
@@ -432,26 +424,23 @@ static unsigned int call_each(const struct verb *verb)
 	int error;
 
 	if (verb->compares) {
+		now("%s with an answer of zeros", verb->name);
 		zeroed = true;
-		check(attempt(verb, 0) == EPROTO, verb->name, "an answer of zeros is not EPROTO", 0);
+		expect(doing, attempt(verb, 0), EPROTO);
 		zeroed = false;
 	}
-	for (call = 1; (error = attempt(verb, call)) || calls >= call; call++) {
-		errno = error;
+	for (call = 1;; call++) {
+		now("%s, failing call %u", verb->name, call);
+		error = attempt(verb, call);
+		if (!error && calls < call)
+			return calls;
+		check(calls >= call, "the verb fails, and no call of it did");
 		/* libibverbs ignores the error of one call of ibv_open_device(). */
 		if (!error && verb->call == open_device)
 			ibv_close_device(context);
 		else
-			check(error == ENOMEM && calls >= call, verb->name,
-			      "another error than that of the call", call);
+			expect(doing, error, ENOMEM);
 	}
-	return calls;
-}
-
-static void refused(const char *what, int error, int expected)
-{
-	errno = error;
-	check(error == expected, what, "not refused, or with another error", 0);
 }
 
 static void refused_domains(void)
@@ -460,20 +449,21 @@ static void refused_domains(void)
 	struct ibv_td_init_attr unknown = { .comp_mask = 1 };
 	struct ibv_pd *none;
 
-	refused("an unknown field of a thread domain",
-		MADE(td, ibv_alloc_td(context, &unknown)), EOPNOTSUPP);
-	refused("an unknown field of a parent domain",
-		MADE(none, ibv_alloc_parent_domain(context, &attr)), EOPNOTSUPP);
+	expect("an unknown comp_mask of a thread domain",
+	       MADE(td, ibv_alloc_td(context, &unknown)), EOPNOTSUPP);
+	expect("an unknown comp_mask of a parent domain",
+	       MADE(none, ibv_alloc_parent_domain(context, &attr)), EOPNOTSUPP);
 	attr.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
-	refused("an allocator that is missing",
-		MADE(none, ibv_alloc_parent_domain(context, &attr)), EINVAL);
+	expect("a parent domain without its allocator",
+	       MADE(none, ibv_alloc_parent_domain(context, &attr)), EINVAL);
 	attr.comp_mask = 0;
 	attr.pd = NULL;
-	refused("a parent domain without a PD", MADE(none, ibv_alloc_parent_domain(context, &attr)), EINVAL);
-	check(!alloc_td() && !alloc_parent(), "domains", "none", 0);
-	refused("a thread domain in use", dealloc_td(), EBUSY);
-	refused("a PD in use", dealloc_pd(), EBUSY);
-	check(!dealloc_parent() && !dealloc_td(), "domains", "no end", 0);
+	expect("a parent domain without a PD",
+	       MADE(none, ibv_alloc_parent_domain(context, &attr)), EINVAL);
+	must(alloc_td() ?: alloc_parent(), "allocate domains");
+	expect("the end of a thread domain in use", dealloc_td(), EBUSY);
+	expect("the end of a PD in use", dealloc_pd(), EBUSY);
+	must(dealloc_parent() ?: dealloc_td(), "free domains");
 }
 
 /* What the allocator of a parent domain returns. */
@@ -482,14 +472,14 @@ static void *given;
 static void *give(struct ibv_pd *of, void *arg, size_t bytes, size_t alignment, uint64_t type)
 {
 	check(of == parent && !arg && bytes >= PAGE && alignment == PAGE && !type,
-	      "an allocator", "has other arguments", 0);
+	      "an allocator is called with wrong arguments");
 	return given;
 }
 
 static void take(struct ibv_pd *of, void *arg, void *start, uint64_t type)
 {
 	check(of == parent && !arg && start == given && !type,
-	      "an allocator", "frees other memory", 0);
+	      "other memory than that of the allocator is freed");
 }
 
 static void refused_memory(void)
@@ -502,11 +492,12 @@ static void refused_memory(void)
 	};
 	struct ibv_srq_init_attr init = { .attr = { .max_wr = 8, .max_sge = 1 } };
 
-	check(!MADE(parent, ibv_alloc_parent_domain(context, &attr)), "a parent domain", "none", 0);
-	refused("no memory of an allocator", MADE(srq, ibv_create_srq(parent, &init)), ENOMEM);
+	parent = need(ibv_alloc_parent_domain(context, &attr), "allocate a parent domain");
+	expect("an SRQ whose allocator returns NULL", MADE(srq, ibv_create_srq(parent, &init)), ENOMEM);
 	given = memory + 1;
-	refused("memory that is not aligned", MADE(srq, ibv_create_srq(parent, &init)), EINVAL);
-	check(!dealloc_parent(), "a parent domain", "no end", 0);
+	expect("an SRQ whose allocator returns unaligned memory",
+	       MADE(srq, ibv_create_srq(parent, &init)), EINVAL);
+	must(dealloc_parent(), "free a parent domain");
 }
 
 static void refused_queues(void)
@@ -515,31 +506,32 @@ static void refused_queues(void)
 	struct ibv_srq_init_attr init = { .attr = { .max_wr = 8, .max_sge = limits.max_srq_sge + 1 } };
 	struct ibv_srq_attr large = { .max_wr = UINT32_MAX };
 
-	refused("a CQ of no entries", MADE(cq, ibv_create_cq(context, 0, NULL, NULL, 0)), EINVAL);
-	refused("a CQ of too many entries",
-		MADE(cq, ibv_create_cq(context, INT32_MAX, NULL, NULL, 0)), EINVAL);
-	refused("a timestamp of completions", MADE(cq_ex, ibv_create_cq_ex(context, &attr)), EOPNOTSUPP);
+	expect("a CQ of no entries", MADE(cq, ibv_create_cq(context, 0, NULL, NULL, 0)), EINVAL);
+	expect("a CQ of too many entries",
+	       MADE(cq, ibv_create_cq(context, INT32_MAX, NULL, NULL, 0)), EINVAL);
+	expect("a CQ with timestamps", MADE(cq_ex, ibv_create_cq_ex(context, &attr)), EOPNOTSUPP);
 	attr.wc_flags = 0;
 	attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
 	attr.flags = 1U << 31;
-	refused("an unknown flag of a CQ", MADE(cq_ex, ibv_create_cq_ex(context, &attr)), EOPNOTSUPP);
-	refused("too many SGEs of an SRQ", MADE(srq, ibv_create_srq(pd, &init)), EINVAL);
-	check(!create_srq() && !create_cq(), "queues", "none", 0);
-	refused("a resize to too many receives", ibv_modify_srq(srq, &large, IBV_SRQ_MAX_WR), EINVAL);
-	refused("a resize to no entries", ibv_resize_cq(cq, 0), EINVAL);
+	expect("an unknown flag of a CQ", MADE(cq_ex, ibv_create_cq_ex(context, &attr)), EOPNOTSUPP);
+	expect("an SRQ of too many SGEs", MADE(srq, ibv_create_srq(pd, &init)), EINVAL);
+	must(create_srq() ?: create_cq(), "create queues");
+	expect("a resize of an SRQ to too many receives",
+	       ibv_modify_srq(srq, &large, IBV_SRQ_MAX_WR), EINVAL);
+	expect("a resize of a CQ to no entries", ibv_resize_cq(cq, 0), EINVAL);
 	zeroed = true;
-	refused("a resize with an answer of zeros", resize_cq(), EPROTO);
+	expect("a resize of a CQ with an answer of zeros", resize_cq(), EPROTO);
 	zeroed = false;
-	check(!destroy_srq() && !destroy_cq(), "queues", "no end", 0);
+	must(destroy_srq() ?: destroy_cq(), "destroy queues");
 }
 
 static void refused_bind(void)
 {
 	struct ibv_mw_bind bind = { .bind_info = { .mw_access_flags = IBV_ACCESS_ZERO_BASED } };
 
-	check(!create_cq() && !create_qp() && !alloc_mw(), "a queue pair", "none", 0);
-	refused("a window of type 1 with offsets", ibv_bind_mw(qp, mw, &bind), EINVAL);
-	check(!dealloc_mw() && !destroy_qp() && !destroy_cq(), "a queue pair", "no end", 0);
+	must(create_cq() ?: create_qp() ?: alloc_mw(), "create a queue pair and a window");
+	expect("the bind of a zero-based window of type 1", ibv_bind_mw(qp, mw, &bind), EINVAL);
+	must(dealloc_mw() ?: destroy_qp() ?: destroy_cq(), "destroy a queue pair and a window");
 }
 
 static void refused_queue_pairs(void)
@@ -552,20 +544,20 @@ static void refused_queue_pairs(void)
 		uint64_t ops;
 		bool no_cq, shared;
 	} cases[] = {
-		{ "an unknown field of a queue pair", EOPNOTSUPP, .mask = IBV_QP_INIT_ATTR_MAX_TSO_HEADER },
+		{ "an unknown comp_mask of a queue pair", EOPNOTSUPP, .mask = IBV_QP_INIT_ATTR_MAX_TSO_HEADER },
 		{ "an unknown flag of a queue pair", EOPNOTSUPP,
 		  .mask = IBV_QP_INIT_ATTR_CREATE_FLAGS, .flags = IBV_QP_CREATE_SCATTER_FCS },
-		{ "a READ of UC", EOPNOTSUPP, .type = IBV_QPT_UC, .ops = IBV_QP_EX_WITH_RDMA_READ },
-		{ "a WRITE of UD", EOPNOTSUPP, .type = IBV_QPT_UD, .ops = IBV_QP_EX_WITH_RDMA_WRITE },
+		{ "a READ on UC", EOPNOTSUPP, .type = IBV_QPT_UC, .ops = IBV_QP_EX_WITH_RDMA_READ },
+		{ "a WRITE on UD", EOPNOTSUPP, .type = IBV_QPT_UD, .ops = IBV_QP_EX_WITH_RDMA_WRITE },
 		{ "a queue pair without CQs", EINVAL, .no_cq = true },
-		{ "a queue pair of many SGEs", EINVAL, .sges = 1000 },
-		{ "a queue pair of another type", EOPNOTSUPP, .type = IBV_QPT_RAW_PACKET },
-		{ "UC with an SRQ", EOPNOTSUPP, .type = IBV_QPT_UC, .shared = true },
+		{ "a queue pair of too many SGEs", EINVAL, .sges = 1000 },
+		{ "a raw packet queue pair", EOPNOTSUPP, .type = IBV_QPT_RAW_PACKET },
+		{ "a queue pair of UC with an SRQ", EOPNOTSUPP, .type = IBV_QPT_UC, .shared = true },
 	};
 	struct ibv_qp_init_attr_ex attr;
 	size_t i;
 
-	check(!create_srq() && !create_cq(), "queues", "none", 0);
+	must(create_srq() ?: create_cq(), "create queues");
 	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		attr = wanted();
 		attr.comp_mask |= cases[i].mask;
@@ -575,36 +567,35 @@ static void refused_queue_pairs(void)
 		attr.cap.max_send_sge += cases[i].sges;
 		attr.send_cq = cases[i].no_cq ? NULL : cq;
 		attr.srq = cases[i].shared ? srq : NULL;
-		refused(cases[i].what, MADE(qp_ex, ibv_create_qp_ex(context, &attr)), cases[i].error);
+		expect(cases[i].what, MADE(qp_ex, ibv_create_qp_ex(context, &attr)), cases[i].error);
 	}
-	check(!destroy_srq() && !destroy_cq(), "queues", "no end", 0);
+	must(destroy_srq() ?: destroy_cq(), "destroy queues");
 }
 
 int main(int argc, char **argv)
 {
-	struct ibv_device **all = ibv_get_device_list(NULL);
+	struct ibv_device **all = need(ibv_get_device_list(NULL), "list RDMA devices");
 	unsigned int failed = 0, had;
 	size_t i, bytes;
 
-	for (i = 0; all && all[i]; i++)
-		if (argc < 2 || !strcmp(ibv_get_device_name(all[i]), argv[1]))
-			break;
-	check(all && all[i], "the list of devices", "no such device", 0);
-	device = all[i];
+	device = find_device(all, argc > 1 ? argv[1] : NULL);
 	had = allocations();
 	bytes = mapped;
 	for (i = 0; i < sizeof(verbs) / sizeof(*verbs); i++)
 		failed += call_each(&verbs[i]);
-	check(!alloc_pd(), "allocate a PD", "none", 0);
+	now("requests that are refused");
+	must(alloc_pd(), "allocate a PD");
 	refused_domains();
 	refused_memory();
 	refused_queues();
 	refused_bind();
 	refused_queue_pairs();
-	check(!dealloc_pd() && !ibv_close_device(context), "the context", "no end", 0);
-	check(allocations() == had && mapped == bytes, "the end", "memory is left", 0);
-	for (i = 0; i < KINDS; i++)
-		check(injected[i], kinds[i], "no call of it has failed", 0);
+	must(dealloc_pd() ?: ibv_close_device(context), "close the device");
+	check(allocations() == had && mapped == bytes, "memory is left");
+	for (i = 0; i < KINDS; i++) {
+		now("%s", kinds[i]);
+		check(injected[i], "no such call was made to fail");
+	}
 	ibv_free_device_list(all);
 	printf("%u calls have failed\n", failed);
 	return 0;

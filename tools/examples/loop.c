@@ -18,22 +18,15 @@
  *
  * It runs on any RDMA device: scripts/guest --verbs -- loop rxe0
  */
-#include <errno.h>
 #include <infiniband/verbs.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+
+#include "example.h"
 
 #define BYTES		64
 #define SLOTS		1024
 #define MOST		256
-#define PORT		1
 /* A datagram has a header before it. */
-#define GRH		40
 #define ROOM		(GRH + BYTES)
-#define KEY		0x11111111
 
 enum kind { WRITE, SEND, SRQ, UC, UD, ATOMIC, KINDS };
 
@@ -47,7 +40,6 @@ struct side {
 	uint8_t *memory;
 };
 
-static struct ibv_context *context;
 static struct ibv_comp_channel *channel;
 static struct side from, to;
 static unsigned long count = 10000;
@@ -55,73 +47,6 @@ static unsigned int batch = 32;
 static enum kind kind;
 /* Of UD: the address of the own port. */
 static struct ibv_ah *ah;
-/* For rxe: a port of Ethernet is addressed by GIDs. */
-static int gid_index = -1;
-static union ibv_gid gid;
-static struct ibv_port_attr port;
-
-static void fail(const char *what, int error)
-{
-	fprintf(stderr, "loop: cannot %s: %s\n", what, strerror(error));
-	exit(1);
-}
-
-static void *need(const char *what, void *made)
-{
-	if (!made)
-		fail(what, errno);
-	return made;
-}
-
-static void open_device(const char *name)
-{
-	struct ibv_device **all = need("list RDMA devices", ibv_get_device_list(NULL));
-	int i;
-
-	for (i = 0; all[i]; i++)
-		if (!name || !strcmp(ibv_get_device_name(all[i]), name))
-			break;
-	if (!all[i]) {
-		fprintf(stderr, "loop: there is no RDMA device %s; ibv_devices lists them\n",
-			name ? name : "at all");
-		exit(1);
-	}
-	context = need("open the device", ibv_open_device(all[i]));
-	ibv_free_device_list(all);
-	if (ibv_query_port(context, PORT, &port))
-		fail("query the port", errno);
-	if (port.link_layer != IBV_LINK_LAYER_ETHERNET)
-		return;
-	for (i = 0; i < port.gid_tbl_len; i++)
-		if (!ibv_query_gid(context, PORT, i, &gid) && gid.global.interface_id)
-			gid_index = i;
-	if (gid_index < 0)
-		fail("find a GID", ENODEV);
-	ibv_query_gid(context, PORT, gid_index, &gid);
-}
-
-static struct ibv_ah_attr own_port(void)
-{
-	struct ibv_ah_attr attr = { .dlid = port.lid, .port_num = PORT };
-
-	if (gid_index >= 0) {
-		attr.is_global = 1;
-		attr.grh.dgid = gid;
-		attr.grh.sgid_index = gid_index;
-		attr.grh.hop_limit = 1;
-	}
-	return attr;
-}
-
-static void modify(struct side *side, struct ibv_qp_attr *attr, enum ibv_qp_state state, int mask)
-{
-	int error;
-
-	attr->qp_state = state;
-	error = ibv_modify_qp(side->qp, attr, IBV_QP_STATE | mask);
-	if (error)
-		fail("change the state of a queue pair", error);
-}
 
 static void make(struct side *side, struct ibv_pd *pd, struct ibv_comp_channel *events)
 {
@@ -131,69 +56,37 @@ static void make(struct side *side, struct ibv_pd *pd, struct ibv_comp_channel *
 		.sq_sig_all = 1,
 	};
 	struct ibv_srq_init_attr shared = { .attr = { .max_wr = MOST, .max_sge = 1 } };
-	struct ibv_qp_attr attr = { .port_num = PORT, .qkey = KEY };
 	int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 
 	/* What the kind does not need, a device may not have. */
 	if (kind == ATOMIC)
 		rights |= IBV_ACCESS_REMOTE_ATOMIC;
-	side->memory = need("get memory", aligned_alloc(4096, SLOTS * ROOM));
+	side->memory = need(aligned_alloc(4096, SLOTS * ROOM), "get memory");
 	memset(side->memory, 0, SLOTS * ROOM);
-	side->mr = need("register memory", ibv_reg_mr(pd, side->memory, SLOTS * ROOM, rights));
-	side->cq = need("create a CQ", ibv_create_cq(context, 2 * MOST, NULL, events, 0));
+	side->mr = need(ibv_reg_mr(pd, side->memory, SLOTS * ROOM, rights), "register memory");
+	side->cq = need(ibv_create_cq(context, 2 * MOST, NULL, events, 0), "create a CQ");
 	init.send_cq = side->cq;
 	init.recv_cq = side->cq;
 	if (kind == SRQ)
-		side->srq = need("create an SRQ", ibv_create_srq(pd, &shared));
+		side->srq = need(ibv_create_srq(pd, &shared), "create an SRQ");
 	init.srq = side->srq;
-	side->qp = need("create a queue pair", ibv_create_qp(pd, &init));
-	attr.qp_access_flags = rights & ~IBV_ACCESS_LOCAL_WRITE;
-	modify(side, &attr, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-	       (kind == UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
+	side->qp = need(ibv_create_qp(pd, &init), "create a queue pair");
 }
 
 static void connect_to(struct side *side, const struct side *peer)
 {
-	struct ibv_qp_attr attr = {
-		.path_mtu = port.active_mtu,
-		.dest_qp_num = peer->qp->qp_num,
-		.max_dest_rd_atomic = 1,
-		.min_rnr_timer = 12,
-		.ah_attr = own_port(),
-		.timeout = 14,
-		.retry_cnt = 7,
-		.rnr_retry = 7,
-		.max_rd_atomic = 1,
-	};
-	int rtr = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN, rts = IBV_QP_SQ_PSN;
+	struct ibv_qp_attr attr = attributes(peer->qp->qp_num);
 
-	if (kind == UD) {
-		rtr = 0;
-	} else if (kind != UC) {
-		rtr |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-		rts |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-	}
-	modify(side, &attr, IBV_QPS_RTR, rtr);
-	modify(side, &attr, IBV_QPS_RTS, rts);
+	if (kind == ATOMIC)
+		attr.qp_access_flags |= IBV_ACCESS_REMOTE_ATOMIC;
+	move_to_rts(side->qp, &attr);
 }
 
 static void succeeded(const struct ibv_wc *wc)
 {
-	if (wc->status == IBV_WC_SUCCESS)
-		return;
-	fprintf(stderr, "loop: request %llu failed: %s\n", (unsigned long long)wc->wr_id,
-		ibv_wc_status_str(wc->status));
-	exit(1);
-}
-
-/* Polls at most most completions; returns how many there were. */
-static int poll(struct side *side, int most, struct ibv_wc *wc)
-{
-	int polled = ibv_poll_cq(side->cq, most, wc);
-
-	if (polled < 0)
-		fail("poll a CQ", -polled);
-	return polled;
+	if (wc->status != IBV_WC_SUCCESS)
+		errx(1, "request %llu failed: %s", (unsigned long long)wc->wr_id,
+		     ibv_wc_status_str(wc->status));
 }
 
 /* A request for each slot. They are prepared once, and posted again and again. */
@@ -223,7 +116,7 @@ static void prepare(void)
 		if (kind == UD) {
 			wr[i].wr.ud.ah = ah;
 			wr[i].wr.ud.remote_qpn = to.qp->qp_num;
-			wr[i].wr.ud.remote_qkey = KEY;
+			wr[i].wr.ud.remote_qkey = Q_KEY;
 		} else if (kind == ATOMIC) {
 			wr[i].wr.atomic.remote_addr = (uintptr_t)to.memory;
 			wr[i].wr.atomic.rkey = to.mr->rkey;
@@ -246,12 +139,9 @@ static void prepare(void)
 static void post(unsigned long first, unsigned int n)
 {
 	struct ibv_send_wr *last = &wr[(first + n - 1) % SLOTS], *after = last->next, *bad;
-	int error;
 
 	last->next = NULL;
-	error = ibv_post_send(from.qp, &wr[first % SLOTS], &bad);
-	if (error)
-		fail("post requests", error);
+	must(ibv_post_send(from.qp, &wr[first % SLOTS], &bad), "post requests");
 	last->next = after;
 }
 
@@ -266,8 +156,7 @@ static void post_receives(unsigned long first, unsigned int n)
 		error = ibv_post_srq_recv(to.srq, &recv_wr[first % SLOTS], &bad);
 	else
 		error = ibv_post_recv(to.qp, &recv_wr[first % SLOTS], &bad);
-	if (error)
-		fail("post receives", error);
+	must(error, "post receives");
 	last->next = after;
 }
 
@@ -275,14 +164,11 @@ static void post_receives(unsigned long first, unsigned int n)
 static unsigned int poll_in_order(struct side *side, unsigned long done)
 {
 	struct ibv_wc wc[MOST];
-	int i, polled = poll(side, MOST, wc);
+	int i, polled = poll_cq(side->cq, MOST, wc);
 
 	for (i = 0; i < polled; i++) {
 		succeeded(&wc[i]);
-		if (wc[i].wr_id != (done + i) % SLOTS) {
-			fprintf(stderr, "loop: completions are out of order\n");
-			exit(1);
-		}
+		check(wc[i].wr_id == (done + i) % SLOTS, "completions are out of order");
 	}
 	return polled;
 }
@@ -333,33 +219,23 @@ static void tell(void)
 	struct ibv_cq *cq;
 	struct ibv_wc wc;
 	void *ignored;
-	int error;
 
-	error = ibv_post_recv(to.qp, &recv, &bad_recv);
-	if (error)
-		fail("post a receive", error);
-	error = ibv_req_notify_cq(to.cq, 1);
-	if (error)
-		fail("ask for an event", error);
-	error = ibv_post_send(from.qp, &send, &bad_send);
-	if (error)
-		fail("post a SEND", error);
-	while (!poll(&to, 1, &wc)) {
-		if (ibv_get_cq_event(channel, &cq, &ignored))
-			fail("wait for an event", errno);
+	must(ibv_post_recv(to.qp, &recv, &bad_recv), "post a receive");
+	must(ibv_req_notify_cq(to.cq, 1), "ask for an event");
+	must(ibv_post_send(from.qp, &send, &bad_send), "post a SEND");
+	while (!poll_cq(to.cq, 1, &wc)) {
+		must(ibv_get_cq_event(channel, &cq, &ignored), "wait for an event");
 		ibv_ack_cq_events(cq, 1);
 	}
 	succeeded(&wc);
-	if (!(wc.wc_flags & IBV_WC_WITH_IMM) || wc.imm_data != (uint32_t)count) {
-		fprintf(stderr, "loop: the immediate data are wrong\n");
-		exit(1);
-	}
-	while (!poll(&from, 1, &wc))
+	check(wc.wc_flags & IBV_WC_WITH_IMM && wc.imm_data == (uint32_t)count,
+	      "the immediate data are wrong");
+	while (!poll_cq(from.cq, 1, &wc))
 		;
 	succeeded(&wc);
 }
 
-static void check(void)
+static void compare(void)
 {
 	size_t used = count < SLOTS ? count : SLOTS, i;
 	int same = 1;
@@ -373,10 +249,7 @@ static void check(void)
 			same &= !memcmp(from.memory + i * BYTES,
 					to.memory + i * ROOM + (kind == UD ? GRH : 0), BYTES);
 	}
-	if (!same) {
-		fprintf(stderr, "loop: the memory is wrong\n");
-		exit(1);
-	}
+	check(same, "the memory is wrong");
 }
 
 int main(int argc, char **argv)
@@ -397,15 +270,16 @@ int main(int argc, char **argv)
 			"KIND of write, send, srq, uc, ud, atomic\n", MOST);
 		return 2;
 	}
-	open_device(argc > 1 ? argv[1] : NULL);
-	pd = need("allocate a PD", ibv_alloc_pd(context));
-	channel = need("create a completion channel", ibv_create_comp_channel(context));
+	now("%s", kinds[kind]);
+	open_port(argc > 1 ? argv[1] : NULL);
+	pd = need(ibv_alloc_pd(context), "allocate a PD");
+	channel = need(ibv_create_comp_channel(context), "create a completion channel");
 	make(&from, pd, NULL);
 	make(&to, pd, channel);
 	if (kind == UD) {
-		struct ibv_ah_attr attr = own_port();
+		struct ibv_ah_attr attr = attributes(0).ah_attr;
 
-		ah = need("create an address handle", ibv_create_ah(pd, &attr));
+		ah = need(ibv_create_ah(pd, &attr), "create an address handle");
 	}
 	connect_to(&from, &to);
 	connect_to(&to, &from);
@@ -421,7 +295,7 @@ int main(int argc, char **argv)
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	if (kind == WRITE)
 		tell();
-	check();
+	compare();
 	seconds = end.tv_sec - begin.tv_sec + (end.tv_nsec - begin.tv_nsec) / 1e9;
 	printf("{\"device\": \"%s\", \"messages\": %lu, \"batch\": %u, \"seconds\": %.9f}\n",
 	       ibv_get_device_name(context->device), count, batch, seconds);

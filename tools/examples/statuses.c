@@ -9,19 +9,12 @@
  *
  * scripts/guest --verbs -- statuses qpair0
  */
-#include <errno.h>
 #include <infiniband/verbs.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
-#define PORT		1
+#include "example.h"
+
 #define BYTES		4096
 #define RIGHTS		(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
-/* Seconds until a completion that is missing is an error. */
-#define PATIENCE	20
 
 struct side {
 	struct ibv_pd *pd;
@@ -31,31 +24,9 @@ struct side {
 	uint8_t memory[BYTES] __attribute__((aligned(8)));
 };
 
-static struct ibv_context *context;
-static struct ibv_port_attr port;
 /* A queue pair, and its peer: each has a protection domain of its own. */
 static struct side near, far;
-static const char *doing;
 static unsigned int seen;
-
-static void fail(const char *what, int error)
-{
-	fprintf(stderr, "statuses: %s: cannot %s: %s\n", doing, what, strerror(error));
-	exit(1);
-}
-
-static void must(const char *what, int error)
-{
-	if (error)
-		fail(what, error < 0 ? errno : error);
-}
-
-static void *need(const char *what, void *made)
-{
-	if (!made)
-		fail(what, errno);
-	return made;
-}
 
 static void make(struct side *side, enum ibv_qp_type type)
 {
@@ -64,56 +35,34 @@ static void make(struct side *side, enum ibv_qp_type type)
 		.qp_type = type,
 		.sq_sig_all = 1,
 	};
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_INIT,
-		.port_num = PORT,
-		.qp_access_flags = RIGHTS,
-	};
 
-	side->pd = need("allocate a protection domain", ibv_alloc_pd(context));
-	side->mr = need("register memory", ibv_reg_mr(side->pd, side->memory, BYTES, RIGHTS));
-	side->cq = need("create a CQ", ibv_create_cq(context, 16, NULL, NULL, 0));
+	side->pd = need(ibv_alloc_pd(context), "allocate a PD");
+	side->mr = need(ibv_reg_mr(side->pd, side->memory, BYTES, RIGHTS), "register memory");
+	side->cq = need(ibv_create_cq(context, 16, NULL, NULL, 0), "create a CQ");
 	init.send_cq = side->cq;
 	init.recv_cq = side->cq;
-	side->qp = need("create a queue pair", ibv_create_qp(side->pd, &init));
-	must("bring it to INIT",
-	     ibv_modify_qp(side->qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-			   IBV_QP_ACCESS_FLAGS));
+	side->qp = need(ibv_create_qp(side->pd, &init), "create a queue pair");
 }
 
 static void connect_to(struct side *side, const struct side *peer)
 {
-	int rtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-	int rts = IBV_QP_STATE | IBV_QP_SQ_PSN;
-	struct ibv_qp_attr attr = {
-		.qp_state = IBV_QPS_RTR,
-		.path_mtu = port.active_mtu,
-		.dest_qp_num = peer->qp->qp_num,
-		.max_dest_rd_atomic = 1,
-		.min_rnr_timer = 1,
-		.ah_attr = { .dlid = port.lid, .port_num = PORT },
-	};
+	struct ibv_qp_attr attr = attributes(peer->qp->qp_num);
 
-	if (side->qp->qp_type == IBV_QPT_RC) {
-		rtr |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-		rts |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-	}
-	must("bring a queue pair to RTR", ibv_modify_qp(side->qp, &attr, rtr));
-	attr.qp_state = IBV_QPS_RTS;
+	attr.qp_access_flags = RIGHTS;
+	attr.min_rnr_timer = 1;
 	attr.timeout = 10;
 	attr.retry_cnt = 1;
 	attr.rnr_retry = 1;
-	attr.max_rd_atomic = 1;
-	must("bring a queue pair to RTS", ibv_modify_qp(side->qp, &attr, rts));
+	move_to_rts(side->qp, &attr);
 }
 
 static void destroy(struct side *side)
 {
 	if (side->qp)
-		must("destroy a queue pair", ibv_destroy_qp(side->qp));
-	must("destroy a CQ", ibv_destroy_cq(side->cq));
-	must("deregister memory", ibv_dereg_mr(side->mr));
-	must("free a protection domain", ibv_dealloc_pd(side->pd));
+		must(ibv_destroy_qp(side->qp), "destroy a queue pair");
+	must(ibv_destroy_cq(side->cq), "destroy a CQ");
+	must(ibv_dereg_mr(side->mr), "deregister memory");
+	must(ibv_dealloc_pd(side->pd), "free a PD");
 }
 
 static void post_recv(struct side *side, uint32_t bytes, uint32_t lkey)
@@ -121,7 +70,7 @@ static void post_recv(struct side *side, uint32_t bytes, uint32_t lkey)
 	struct ibv_sge sge = { .addr = (uintptr_t)side->memory, .length = bytes, .lkey = lkey };
 	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
 
-	must("post a receive", ibv_post_recv(side->qp, &wr, &bad));
+	must(ibv_post_recv(side->qp, &wr, &bad), "post a receive");
 }
 
 /* Posts a request of 8 bytes from the near side. */
@@ -138,27 +87,17 @@ static void post(enum ibv_wr_opcode opcode, uint32_t lkey, uint64_t remote, uint
 		wr.wr.rdma.remote_addr = remote;
 		wr.wr.rdma.rkey = rkey;
 	}
-	must("post a send", ibv_post_send(near.qp, &wr, &bad));
+	must(ibv_post_send(near.qp, &wr, &bad), "post a send");
 }
 
 /* Checks the status of the next completion of a side. */
 static void ends(struct side *side, enum ibv_wc_status status)
 {
-	time_t start = time(NULL);
-	struct ibv_wc wc;
-	int found = 0;
+	struct ibv_wc wc = wait_one(side->cq);
 
-	while (!found) {
-		if (time(NULL) > start + PATIENCE)
-			fail("get a completion", ETIMEDOUT);
-		found = ibv_poll_cq(side->cq, 1, &wc);
-		must("poll a CQ", found < 0 ? EIO : 0);
-	}
-	if (wc.status != status) {
-		fprintf(stderr, "statuses: %s: %s, not %s\n", doing, ibv_wc_status_str(wc.status),
-			ibv_wc_status_str(status));
-		exit(1);
-	}
+	if (wc.status != status)
+		errx(1, "%s: %s instead of %s", doing, ibv_wc_status_str(wc.status),
+		     ibv_wc_status_str(status));
 	seen |= 1U << status;
 }
 
@@ -206,7 +145,7 @@ static void what_is_behind_an_error(void)
 /* The region may not have windows. */
 static void a_bind_without_the_right(void)
 {
-	struct ibv_mw *mw = need("allocate a window", ibv_alloc_mw(near.pd, IBV_MW_TYPE_2));
+	struct ibv_mw *mw = need(ibv_alloc_mw(near.pd, IBV_MW_TYPE_2), "allocate a window");
 	struct ibv_send_wr wr = {
 		.opcode = IBV_WR_BIND_MW,
 		.bind_mw = {
@@ -221,9 +160,9 @@ static void a_bind_without_the_right(void)
 		},
 	}, *bad;
 
-	must("post a bind", ibv_post_send(near.qp, &wr, &bad));
+	must(ibv_post_send(near.qp, &wr, &bad), "post a bind");
 	ends(&near, IBV_WC_MW_BIND_ERR);
-	must("free a window", ibv_dealloc_mw(mw));
+	must(ibv_dealloc_mw(mw), "free a window");
 }
 
 static void a_write_with_immediate_data(void)
@@ -256,7 +195,7 @@ static void a_receive_into_memory_of_another_domain(void)
 
 static void a_peer_that_is_gone(void)
 {
-	must("destroy the peer", ibv_destroy_qp(far.qp));
+	must(ibv_destroy_qp(far.qp), "destroy the peer");
 	far.qp = NULL;
 	post(IBV_WR_SEND, near.mr->lkey, 0, 0);
 	ends(&near, IBV_WC_RETRY_EXC_ERR);
@@ -289,29 +228,14 @@ static const struct {
 	CASE(RC, no_receive),
 };
 
-static void open_device(const char *name)
-{
-	struct ibv_device **all = need("list RDMA devices", ibv_get_device_list(NULL));
-	struct ibv_device **device = all;
-
-	while (*device && name && strcmp(ibv_get_device_name(*device), name))
-		device++;
-	if (!*device)
-		fail("find the device", ENODEV);
-	context = need("open the device", ibv_open_device(*device));
-	ibv_free_device_list(all);
-	must("query the port", ibv_query_port(context, PORT, &port));
-}
-
 int main(int argc, char **argv)
 {
 	const char *between = "";
 	unsigned int i;
 
-	doing = "begin";
-	open_device(argc > 1 ? argv[1] : NULL);
+	open_port(argc > 1 ? argv[1] : NULL);
 	for (i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-		doing = cases[i].name;
+		now("%s", cases[i].name);
 		make(&near, cases[i].type);
 		make(&far, cases[i].type);
 		connect_to(&near, &far);
