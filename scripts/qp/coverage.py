@@ -55,7 +55,7 @@ PARTS = {
 
 FIGURES = base.TOP / "proofs/coverage/figures.json"
 # A module of tests in a source, up to the brace that ends it.
-TESTS = re.compile(r"^#\[(?:kernel::macros::kunit_tests\(.*\)|cfg\(test\))\]\nmod .*?^\}$", re.MULTILINE | re.DOTALL)
+TESTS = re.compile(r"^#\[(?:kernel::macros::kunit_tests\(.*\)|cfg\(test\))\]\nmod \w+ \{$.*?^\}$", re.MULTILINE | re.DOTALL)
 # By how much the part of a folder's lines that run may fall.
 FALL = 0.01
 

@@ -35,6 +35,8 @@ class Lines(unittest.TestCase):
     def test_modules_of_tests_are_not_counted(self):
         text = "fn f() {\n}\n\n#[kernel::macros::kunit_tests(qpair_f)]\nmod tests {\n    fn g() {\n    }\n}\n\n#[cfg(test)]\nuse f;\nfn h() {}\n"
         self.assertEqual(coverage.without_tests(text, dict.fromkeys(range(1, 13), 0)), dict.fromkeys([1, 2, 3, 9, 10, 11, 12], 0))
+        elsewhere = dict.fromkeys(range(1, 6), 0)
+        self.assertEqual(coverage.without_tests("#[cfg(test)]\nmod tests;\n\nfn f() {\n}\n", elsewhere), elsewhere)
 
     def test_a_folder_is_one_of_the_module_or_a_crate(self):
         self.assertEqual(coverage.folder_of("rust/hw/cq.rs"), "rust/hw")
