@@ -195,3 +195,85 @@ pub struct CompletionError {
     /// The check of the device that failed.
     pub detail: Detail,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// The errors of creates and changes that Documentation/verbs.rst lists, and those of a device
+    /// or kernel that is gone or older.
+    const LISTED: [Errno; 16] = [
+        Errno::INVAL,
+        Errno::OPNOTSUPP,
+        Errno::OVERFLOW,
+        Errno::FAULT,
+        Errno::NOMEM,
+        Errno::DQUOT,
+        Errno::NOSPC,
+        Errno::AGAIN,
+        Errno::BADF,
+        Errno::INTR,
+        Errno::PIPE,
+        Errno::BUSY,
+        Errno::IO,
+        Errno::NODEV,
+        Errno::NOTTY,
+        Errno::NOSYS,
+    ];
+
+    #[test]
+    fn each_errno_has_a_cause_of_its_own() {
+        let other = cause(Errno::XDEV);
+        let causes: HashSet<_> = LISTED.into_iter().map(cause).chain([other]).collect();
+        assert_eq!(causes.len(), LISTED.len() + 1);
+    }
+
+    #[test]
+    fn a_failed_call_says_what_why_and_the_errno() {
+        for errno in LISTED {
+            let error = Error::kernel("create a queue pair")(errno);
+            let right = format!("cannot create a queue pair: {}: {errno}", cause(errno));
+            assert_eq!(error.to_string(), right);
+            assert_eq!(error.errno(), Some(errno));
+            assert_eq!(error.is_dead(), matches!(errno, Errno::IO | Errno::NODEV));
+        }
+    }
+
+    #[test]
+    fn an_open_that_fails_says_what_to_do() {
+        let mut remedies = HashSet::new();
+        for errno in [
+            Errno::NOENT,
+            Errno::ACCESS,
+            Errno::NODEV,
+            Errno::NOTTY,
+            Errno::NOSPC,
+            Errno::DQUOT,
+            Errno::OPNOTSUPP,
+            Errno::XDEV,
+        ] {
+            let path = PathBuf::from("/dev/infiniband/uverbs0");
+            let said = Error::Open { path, errno }.to_string();
+            let begin = format!("cannot open /dev/infiniband/uverbs0: {errno}: ");
+            let remedy = said.strip_prefix(&begin).expect(&said).to_owned();
+            assert!(remedies.insert(remedy), "{said}");
+        }
+        assert_eq!(open_remedy(Errno::PERM), open_remedy(Errno::ACCESS));
+    }
+
+    #[test]
+    fn a_post_that_fails_says_how_many_were_posted() {
+        let (posted, what) = (3, "inline data");
+        for error in [
+            PostError::Full { posted },
+            PostError::TooLarge { posted, what },
+        ] {
+            assert_eq!(error.posted(), posted);
+            let said = Error::from(error);
+            assert!(said.to_string().contains("3"), "{said}");
+            assert_eq!((said.errno(), said.is_dead()), (None, false));
+        }
+    }
+}

@@ -9,6 +9,8 @@
 
 mod change;
 mod numbers;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
 use std::net::Ipv6Addr;

@@ -110,3 +110,93 @@ pub(super) fn address(pd: u32, address: Address) -> ib_uverbs_create_ah {
         ..Default::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use qpair_abi::Number;
+
+    use super::*;
+    use crate::kernel::Retries;
+
+    /// The attributes that `ib_modify_qp_is_ok()` of the core requires, besides the state.
+    #[test]
+    fn a_change_has_what_the_core_requires_of_the_type() {
+        use qp_mask::*;
+
+        let (rc, uc) = (Service::Rc, Service::Uc);
+        let (peer, access) = (Number::from_raw(0x1_0002), 2);
+        let retries = Retries {
+            answer: 3,
+            receive: 5,
+        };
+        let path = AV | PATH_MTU | DEST_QPN | RQ_PSN;
+        let limits = MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER;
+        let timers = TIMEOUT | RETRY_CNT | RNR_RETRY | MAX_QP_RD_ATOMIC;
+        let cases = [
+            (Change::Reset, qp_state::RESET, 0),
+            (
+                Change::Init { access },
+                qp_state::INIT,
+                PKEY_INDEX | PORT | ACCESS_FLAGS,
+            ),
+            (
+                Change::Rtr { peer, service: rc },
+                qp_state::RTR,
+                path | limits,
+            ),
+            (Change::Rtr { peer, service: uc }, qp_state::RTR, path),
+            (
+                Change::Rts {
+                    retries,
+                    service: rc,
+                },
+                qp_state::RTS,
+                SQ_PSN | timers,
+            ),
+            (
+                Change::Rts {
+                    retries,
+                    service: uc,
+                },
+                qp_state::RTS,
+                SQ_PSN,
+            ),
+            (
+                Change::InitUd { q_key: 9 },
+                qp_state::INIT,
+                PKEY_INDEX | PORT | QKEY,
+            ),
+            (Change::RtrUd, qp_state::RTR, 0),
+            (Change::RtsUd, qp_state::RTS, SQ_PSN),
+            (Change::Error, qp_state::ERR, 0),
+        ];
+        for (change, state, mask) in cases {
+            let asked = modify(change);
+            assert_eq!(asked.attr_mask, STATE | mask, "{change:?}");
+            assert_eq!(asked.qp_state, state, "{change:?}");
+            let has = |bit, value: u32| if mask & bit != 0 { value } else { 0 };
+            assert_eq!(u32::from(asked.port_num), has(PORT, 1), "{change:?}");
+            assert_eq!(
+                asked.qp_access_flags,
+                has(ACCESS_FLAGS, access),
+                "{change:?}"
+            );
+            assert_eq!(asked.dest_qp_num, has(DEST_QPN, peer.raw()), "{change:?}");
+            assert_eq!(asked.qkey, has(QKEY, 9), "{change:?}");
+            if mask & timers != 0 {
+                assert_eq!((asked.retry_cnt, asked.rnr_retry), (3, 5));
+            }
+        }
+    }
+
+    #[test]
+    fn an_address_is_a_lid_or_a_gid() {
+        let by_lid = address(4, Address::Lid(7));
+        assert_eq!((by_lid.pd_handle, by_lid.attr.dlid), (4, 7));
+        assert_eq!((by_lid.attr.is_global, by_lid.attr.port_num), (0, 1));
+        let gid = *b"0123456789abcdef";
+        let by_gid = address(4, Address::Gid { gid, source: 3 }).attr;
+        assert_eq!((by_gid.is_global, by_gid.port_num, by_gid.dlid), (1, 1, 0));
+        assert_eq!((by_gid.grh.dgid, by_gid.grh.sgid_index), (gid, 3));
+    }
+}
