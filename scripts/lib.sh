@@ -45,7 +45,7 @@ root_path() {
 explain() {
 	if grep -qi 'no space left on device' "$1"; then
 		say "cause: the disk is full ($(df -Ph "$cache" | awk 'NR == 2 { print $4 " left on " $6 }'))"
-		say "remedy: free some space (8 GB in all; scripts/cache lists its entries), or set XDG_CACHE_HOME to a larger disk, and run again"
+		say "remedy: free some space (8 GB in all for make test; scripts/cache lists its entries), or set XDG_CACHE_HOME to a larger disk, and run again"
 	elif grep -qiE 'could not resolve|temporary failure resolving|could not connect|unable to connect|connection (timed out|refused|reset)|failed to fetch|network is unreachable|hash sum mismatch|unexpected size|403 |404 |502 |503 ' "$1"; then
 		say "cause: a download from the package archive failed"
 		say "remedy: check the network and the proxy settings (http_proxy, /etc/apt), then run again"
