@@ -181,7 +181,7 @@ fn files_of_the_port_are_read_or_say_why_not() {
 
     fs::write(counters.join("lifespan"), "0\n").unwrap();
     assert_eq!(file.counters(), Err(Errno::NOSYS));
-    for (value, which) in Counter::ALL.into_iter().enumerate() {
+    for (value, which) in Counter::ALL.iter().enumerate() {
         let name = which.name().replace('-', "_");
         fs::write(counters.join(name), format!("{value}\n")).unwrap();
     }
