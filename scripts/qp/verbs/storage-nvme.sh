@@ -28,6 +28,7 @@ state() { cat /sys/class/nvme/nvme*/state 2>/dev/null || echo gone; }
 connect() {
 	echo "transport=rdma,traddr=$address,trsvcid=4420,nqn=memory,nr_io_queues=2,reconnect_delay=1,ctrl_loss_tmo=60,duplicate_connect,hostid=$host,hostnqn=nqn.2014-08.org.nvmexpress:uuid:$host" >/dev/nvme-fabrics
 }
+try() { "$@" 2>>"$said"; }
 is_connected() { [ -b $io ] && [ "$(state)" = live ]; }
 is_settled() { case $(state) in live | gone) ;; *) false ;; esac; }
 
@@ -42,7 +43,8 @@ start() {
 	esac
 	[ $side != target ] || return 0
 	load nvme_rdma
-	connect || fail "does not connect"
+	# The target of another guest may not listen yet.
+	expect "does not connect" try connect
 	expect "no disk" is_connected
 	[ -z "$srq" ] || objects | grep -q ' srq [1-9]' || fail "the target has no SRQ"
 }
