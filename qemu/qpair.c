@@ -67,12 +67,10 @@
 #include "qemu/module.h"
 #include "qemu/timer.h"
 #include "qapi/error.h"
-#include "block/aio-wait.h"
 #include "hw/core/cpu.h"
 #include "hw/pci/msix.h"
 #include "hw/pci/pcie.h"
 #include "migration/blocker.h"
-#include "system/cpu-timers.h"
 #include "qpair.h"
 #include "trace.h"
 
@@ -530,7 +528,8 @@ static void qpair_realize(PCIDevice *pci, Error **errp)
         .commit = qpair_commit,
     };
     s->present = true;
-    s->vm_change = qdev_add_vm_change_state_handler(dev, qpair_vm_change, s);
+    s->vm_change = qdev_add_vm_change_state_handler(dev, qpair_vm_change,
+                                                    NULL, s);
     memory_listener_register(&s->listener, pci_get_address_space(pci));
     return;
 
@@ -540,7 +539,7 @@ fail:
     g_clear_pointer(&s->raised, g_free);
 }
 
-static void qpair_class_init(ObjectClass *class, void *data)
+static void qpair_class_init(ObjectClass *class, QpairClassData *data)
 {
     DeviceClass *dc = DEVICE_CLASS(class);
     PCIDeviceClass *k = PCI_DEVICE_CLASS(class);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * qpair: the differences between the emulators that the device is built for.
+ * qpair: the differences between the emulators that the device is built for,
+ * QEMU 10.0 and 11.1.
  *
  * Linked into QEMU the device uses qemu/patches. As a plugin (QPAIR_PLUGIN,
  * qpair_plugin.c) it runs in a distribution's unmodified emulator.
@@ -12,6 +13,43 @@
 #include "qemu/main-loop.h"
 #include "qemu/module.h"
 #include "qemu/timer.h"
+
+/* The device is written for QEMU 11.1; this is the same for 10.0. */
+#if QEMU_VERSION_MAJOR < 11
+
+#include "block/aio-wait.h"
+#include "exec/address-spaces.h"
+#include "hw/qdev-properties.h"
+#include "system/cpu-timers.h"
+#ifdef QPAIR_PLUGIN
+#include "qemu/qemu-plugin.h"
+#endif
+
+/* What class_init() is given. */
+typedef void QpairClassData;
+
+#define AccelRouteChange KVMRouteChange
+#define accel_irqchip_begin_route_changes() \
+    kvm_irqchip_begin_route_changes(kvm_state)
+#define accel_irqchip_commit_route_changes kvm_irqchip_commit_route_changes
+#define qdev_add_vm_change_state_handler(dev, change, change_ret, opaque) \
+    qdev_add_vm_change_state_handler(dev, change, opaque)
+
+#else
+
+#include "exec/icount.h"
+#include "hw/core/qdev-properties.h"
+#include "qemu/aio-wait.h"
+#include "system/accel-irq.h"
+#include "system/address-spaces.h"
+#include "system/memory_cached.h"
+#ifdef QPAIR_PLUGIN
+#include "plugins/qemu-plugin.h"
+#endif
+
+typedef const void QpairClassData;
+
+#endif
 
 #ifdef QPAIR_PLUGIN
 
@@ -34,14 +72,17 @@ static inline bool bql_trylock(void)
     return false;
 }
 
+#if QEMU_VERSION_MAJOR < 11
 /*
  * Patch 2. Without it the emulator takes the BQL for each doorbell. The device's
- * own guard handles a doorbell that its DMA or its interrupt rings.
+ * own guard handles a doorbell that its DMA or its interrupt rings. Later versions
+ * have the function, but under TCG take the BQL all the same.
  */
 static inline void memory_region_enable_lockless_io(MemoryRegion *mr)
 {
     mr->disable_reentrancy_guard = true;
 }
+#endif
 
 static inline void qpair_schedule(void *bh)
 {

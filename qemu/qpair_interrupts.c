@@ -187,14 +187,14 @@ static void qpair_route_missing(PCIDevice *pci, unsigned vector)
 static int qpair_route_make(PCIDevice *pci, unsigned vector, MSIMessage message)
 {
     struct QpairRoute *route = &QPAIR(pci)->routes[vector];
-    KVMRouteChange change = kvm_irqchip_begin_route_changes(kvm_state);
+    AccelRouteChange change = accel_irqchip_begin_route_changes();
     int virq = kvm_irqchip_add_msi_route(&change, vector, pci);
 
     if (virq < 0) {
         qpair_route_missing(pci, vector);
         return 0;
     }
-    kvm_irqchip_commit_route_changes(&change);
+    accel_irqchip_commit_route_changes(&change);
     if (kvm_irqchip_add_irqfd_notifier_gsi(kvm_state, &route->notifier, NULL,
                                            virq) < 0) {
         kvm_irqchip_release_virq(kvm_state, virq);

@@ -19,7 +19,6 @@
 #include "qemu/cutils.h"
 #include "qemu/error-report.h"
 #include "qemu/option.h"
-#include "qemu/qemu-plugin.h"
 #include "qapi/error.h"
 #include "qapi/qapi-commands-control.h"
 #include "monitor/qdev.h"

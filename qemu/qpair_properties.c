@@ -7,8 +7,6 @@
 #include "qemu/osdep.h"
 #include "qapi/error.h"
 #include "qapi/visitor.h"
-#include "hw/qdev-properties.h"
-#include "system/cpu-timers.h"
 #include "qpair.h"
 
 static char *qpair_string(QpairText text)
@@ -95,7 +93,7 @@ static void qpair_set_setting(Object *obj, Visitor *v, const char *name,
     char reason[QPAIR_REASON_BYTES];
     uint64_t value = 0;
     QpairKind kind = qpair_setting(index).kind;
-    bool on, done;
+    bool on, done = false;
 
     if (!s->settings) {
         /*

@@ -14,7 +14,6 @@
  */
 
 #include "qemu/osdep.h"
-#include "exec/address-spaces.h"
 #include "qpair.h"
 
 /* Below the PCI bus, which has -1. */

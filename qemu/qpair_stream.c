@@ -19,9 +19,7 @@
 #include "hw/core/cpu.h"
 #include "hw/pci/msix.h"
 #include "hw/pci/pcie.h"
-#include "hw/qdev-properties.h"
 #include "migration/blocker.h"
-#include "system/cpu-timers.h"
 #include "qpair.h"
 #include "trace.h"
 
@@ -322,7 +320,8 @@ static void qpair_stream_realize(PCIDevice *pci, Error **errp)
     }
     base->present = true;
     base->vm_change = qdev_add_vm_change_state_handler(DEVICE(s),
-                                                       qpair_stream_vm_change, s);
+                                                       qpair_stream_vm_change,
+                                                       NULL, s);
     return;
 
 fail:
@@ -331,7 +330,7 @@ fail:
     g_clear_pointer(&base->raised, g_free);
 }
 
-static void qpair_stream_class_init(ObjectClass *class, void *data)
+static void qpair_stream_class_init(ObjectClass *class, QpairClassData *data)
 {
     DeviceClass *dc = DEVICE_CLASS(class);
     PCIDeviceClass *k = PCI_DEVICE_CLASS(class);

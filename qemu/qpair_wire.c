@@ -322,7 +322,7 @@ void qpair_wire_free(QpairState *s)
     g_free(w);
 }
 
-static void qpair_filter_class_init(ObjectClass *class, void *data)
+static void qpair_filter_class_init(ObjectClass *class, QpairClassData *data)
 {
     NetFilterClass *k = NETFILTER_CLASS(class);
 
