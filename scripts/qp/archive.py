@@ -102,7 +102,38 @@ Description: not here
 """
 
 
-def unpack_all(packages, folder, without=()):
+def backports_source(package, version, folder):
+    """Downloads a source package of backports, which the root's lists do not have; returns its path."""
+    lines = [f"deb-src {f'[signed-by={key}] ' if key else ''}{address} {suite} {part}\n" for address, suite, part, key in backports()]
+    (folder / "lists/partial").mkdir(parents=True, exist_ok=True)
+    (folder / "sources.list").write_text("".join(lines))
+    only = [
+        "-o", f"Dir::Etc::SourceList={folder}/sources.list", "-o", "Dir::Etc::SourceParts=/dev/null",
+        "-o", f"Dir::State::Lists={folder}/lists",
+    ]  # fmt: skip
+    base.step("reading the lists of backports' sources", ["apt-get", *OPTIONS, *only, "update", "--error-on=any"])
+    return fetch_source(f"{package}={version}", folder, "dsc", *only)
+
+
+def backports():
+    """Address, suite, component and key of the root's backports."""
+    text = base.output("apt-get", "indextargets", "--format", "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(SIGNED_BY)", "Created-By: Packages")
+    # A field without a value is printed by its name.
+    found = [re.sub(r"\$\(.*", "", line).split("|") for line in text.splitlines() if "-backports|" in line]
+    if not found:
+        raise base.Fail("the build root has no backports", "remove the root, which scripts/root --path prints, to have another created")
+    return found
+
+
+def download_file(path, digest, target):
+    """Downloads a file of the archive that has this digest, by its path in the archive."""
+    base.step(
+        f"downloading {target.name}",
+        ["/usr/lib/apt/apt-helper", "-o", "APT::Sandbox::User=root", "download-file", backports()[0][0] + path, target, f"SHA256:{digest}"],
+    )  # fmt: skip
+
+
+def unpack_all(packages, folder, without=(), release=None):
     """Unpacks packages with all their dependencies, except those in `without` and what only they
     need; returns the directory. Their scripts do not run."""
     status = folder / "status"
@@ -114,7 +145,7 @@ def unpack_all(packages, folder, without=()):
         f"downloading {', '.join(packages)}",
         # As on a machine without any other package, so that apt downloads all dependencies.
         ["apt-get", *OPTIONS, "-o", f"Dir::State::status={status}", "-o", f"Dir::Cache::archives={downloads}",
-         "-o", "APT::Install-Recommends=false", "--yes", "--download-only", "install", *packages],
+         "-o", "APT::Install-Recommends=false", *(["-t", release] if release else []), "--yes", "--download-only", "install", *packages],
         log=base.LOGS / "downloading-packages",
     )  # fmt: skip
     tree = folder / "tree"

@@ -68,7 +68,7 @@ def parse(argv):
     )
     add = parser.add_argument
     add("--kernel", default="stock", metavar="stock|test|debug|PATH", help="the kernel to boot; PATH is a bzImage, with KDIR= for its module")
-    add("--qemu", type=pathlib.Path, metavar="PATH|patched", help="another QEMU than Debian's own with the device as a plugin; patched: with qemu/patches, and the device linked into it, also by QPAIR_QEMU=patched in the environment")
+    add("--qemu", type=pathlib.Path, metavar="PATH|backports|patched", help="another QEMU than Debian's own with the device as a plugin; backports: that of its backports; patched: with qemu/patches, and the device linked into it, also by QPAIR_QEMU=NAME in the environment")
     add("--iommu", action="store_true", help="an Intel IOMMU in front of the devices, strict")
     add("--smp", type=positive, metavar="N", help="processors (2)")
     add("--maxcpus", type=positive, metavar="N", help="the maximum number of processors (default: those of --smp)")
@@ -120,10 +120,10 @@ def choose_kernel(args):
 def choose_emulator(args):
     if args.qemu is None:
         return qemu.binary()
-    if str(args.qemu) in (qemu.DISTRIBUTION, qemu.PATCHED):
+    if str(args.qemu) in qemu.NAMES:
         return qemu.binary(str(args.qemu))
     if not args.qemu.is_file():
-        raise base.Fail(f"--qemu {args.qemu} is neither {qemu.PATCHED}, {qemu.DISTRIBUTION} nor a file")
+        raise base.Fail(f"--qemu {args.qemu} is neither a file nor of {', '.join(qemu.NAMES)}")
     return args.qemu.resolve()
 
 

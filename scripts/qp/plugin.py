@@ -1,25 +1,33 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The device as a plugin of Debian 13's own QEMU, unmodified.
+"""The device as a plugin of Debian 13's own QEMU, or of its backports', unmodified.
 
-The cache has one entry for all checkouts: the emulator with its libraries, unpacked from Debian's
-packages, and the headers that a plugin of this version needs. They are those of its source package,
-and those that its configure step generates. A checkout compiles its qemu/*.c and links them with the
-device's model, in build/plugin.
+The cache has one entry of each for all checkouts: the emulator with its libraries, unpacked from
+Debian's packages, and the headers that a plugin of this version needs. They are those of its source
+package, and those that its configure step generates. A checkout compiles its qemu/*.c and links them
+with the device's model, in build/plugin and build/plugin-backports.
 
-One file of QEMU is compiled, for qemu/tests: the accelerator qtest, a module that Debian's packages
-leave out. An emulator loads modules of its own build only, by a hash of its version, of its package's
-and of configure, which is the same here.
+If the archive lacks the source of the version in backports, the headers are those of an earlier
+version of the same series, which keeps its structures: the plugin compares their sizes.
+
+One file of QEMU 10.0 is compiled, for qemu/tests: the accelerator qtest, a module that Debian's
+packages leave out. An emulator loads modules of its own build only, by a hash of its version, of its
+package's and of configure, which is the same here.
 """
 
+import dataclasses
+import functools
 import json
 import re
 import shlex
 import shutil
 
-from qp import archive, base, cache, model
+from qp import archive, base, cache, debian, model
 
 # Version of the recipe.
 RECIPE = 1
+
+DISTRIBUTION = "distribution"
+BACKPORTS = "backports"
 
 PACKAGE = "qemu-system-x86"
 SOURCE = "qemu"
@@ -49,23 +57,60 @@ FIRMWARE = ["usr/share/qemu", "usr/share/seabios"]
 HEADERS = ["include", "host", "linux-headers", "scripts", "tcg", "trace"]
 # Of the build.
 QTEST = "accel-qtest-x86_64.so"
-GENERATED = ["config-host.h", "config-poison.h", "qapi/qapi-types-common.h", QTEST]
+GENERATED = ["config-poison.h", "qapi/qapi-types-common.h"]
 # A file of QEMU that is compiled as the device is, for the compiler's options.
 LIKE = "hw/pci/msix.c"
 
 HERE = base.TOP / "qemu"
-BUILD = base.TOP / "build/plugin"
-PLUGIN = BUILD / "qpair-qemu.so"
-WRAPPER = BUILD / "qpair-qemu"
 TRACE = "trace-hw_misc_qpair"
 EXPORTS = "{ global: qemu_plugin_install; qemu_plugin_version; local: *; };\n"
 # The generator of qpair_ffi.h declares each function twice.
 WARNINGS = ["-Wno-redundant-decls"]
 
+# Of backports: a source of the same series, and its digest.
+SERIES = "11.1"
+SPARE = "qemu_11.1.1+ds.orig.tar.xz"
+SPARE_DIGEST = "0b1376e75dbe3e2fea4e408f8669f88a723f419f36a5b7d74cc6a4cfe07e4f5e"
+POOL = "pool/main/q/qemu/"
 
-def unpack_emulator(folder):
+# Changes to the source of QEMU 11.1, with regular expressions: its own tests need Python packages that
+# are not in the build root, and Debian's source lacks third-party firmware.
+EDITS = [
+    ("pythondeps.toml", r'"(qemu|wheel|pip)" = .*\n', ""),
+    ("pc-bios/meson.build", "if unpack_edk2_blobs", "if false"),
+    ("pc-bios/meson.build", r"subdir\('dtb'\)", ""),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Emulator:
+    """A QEMU of Debian 13: of which suite, and what ninja makes of its source."""
+
+    name: str
+    targets: tuple
+
+    @property
+    def build(self):
+        return base.TOP / ("build/plugin" if self.name == DISTRIBUTION else f"build/plugin-{self.name}")
+
+    @property
+    def plugin(self):
+        return self.build / "qpair-qemu.so"
+
+    @property
+    def wrapper(self):
+        return self.build / "qpair-qemu"
+
+
+EMULATORS = {
+    DISTRIBUTION: Emulator(DISTRIBUTION, ("config-host.h", *GENERATED, QTEST)),
+    BACKPORTS: Emulator(BACKPORTS, tuple(GENERATED)),
+}
+
+
+def unpack_emulator(folder, name=DISTRIBUTION):
     """Unpacks the emulator; returns the version of its package."""
-    tree = archive.unpack_all((PACKAGE,), folder)
+    tree = archive.unpack_all((PACKAGE,), folder, release=f"{debian.suite()}-backports" if name == BACKPORTS else None)
     shutil.rmtree(folder / "emulator", ignore_errors=True)
     for name in RUNTIME:
         (folder / "emulator" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -101,17 +146,44 @@ def compiler_options(build):
     return [*found, "-fPIC", "-DQPAIR_PLUGIN", *WARNINGS]
 
 
-def configure(folder, version):
+def unpack_source(name, version, package, source):
+    if name == DISTRIBUTION:
+        description = archive.fetch_source(f"{SOURCE}={version}", package)
+    else:
+        try:
+            description = archive.backports_source(SOURCE, version, package)
+        except base.Fail:
+            if not version.startswith(f"1:{SERIES}."):
+                raise
+            return unpack_spare(version, package, source)
+    base.step(f"unpacking {description.stem}", ["dpkg-source", "--no-check", "-x", description, source])
+
+
+def unpack_spare(version, package, source):
+    base.say(f"the archive has no source of {version}: the headers are those of {SPARE}")
+    archive.download_file(POOL + SPARE, SPARE_DIGEST, package / SPARE)
+    source.mkdir()
+    base.step(f"unpacking {SPARE}", ["tar", "-xf", package / SPARE, "-C", source, "--strip-components=1"])
+
+
+def edit(source):
+    for path, old, new in EDITS:
+        (source / path).write_text(re.sub(old, new, (source / path).read_text()))
+
+
+def configure(emulator, folder, version):
     """Makes the headers."""
-    description = archive.fetch_source(f"{SOURCE}={version}", folder / "package")
     whole, source, build = folder / "whole", folder / "source", folder / "build"
     for path in (whole, source, build):
         shutil.rmtree(path, ignore_errors=True)
-    base.step(f"unpacking {description.stem}", ["dpkg-source", "--no-check", "-x", description, source])
+    unpack_source(emulator.name, version, folder / "package", source)
+    if emulator.name == BACKPORTS:
+        edit(source)
     build.mkdir()
     base.step("configuring QEMU, for its headers", [source / "configure", *FLAGS, f"--with-pkgversion=Debian {version}"], cwd=build)
-    base.step("generating QEMU's headers, compiling its accelerator for tests", ["ninja", "-C", build, *GENERATED])
-    shutil.copy2(build / QTEST, folder / "emulator" / MODULES)
+    base.step("generating QEMU's headers, compiling its accelerator for tests", ["ninja", "-C", build, *emulator.targets])
+    if QTEST in emulator.targets:
+        shutil.copy2(build / QTEST, folder / "emulator" / MODULES)
     (folder / "options").write_text("\n".join(compiler_options(build)))
     keep(source, whole, [source / name for name in HEADERS])
     keep(build, whole, [*build.glob("*.h"), *build.glob("qapi/*.h"), build / "linux-headers"])
@@ -127,60 +199,60 @@ def keep(folder, spare, paths):
     shutil.rmtree(spare)
 
 
-def build_entry(folder):
+def build_entry(emulator, folder):
     cache.need_space((base.CACHE, SIZE))
-    version = unpack_emulator(folder)
-    base.say(f"the distribution's QEMU: {version}")
-    configure(folder, version)
+    version = unpack_emulator(folder, emulator.name)
+    base.say(f"QEMU of {emulator.name}: {version}")
+    configure(emulator, folder, version)
 
 
-def folder():
+def folder(name=DISTRIBUTION):
     """The cache entry."""
-    return base.CACHE / "qemu" / f"distribution-{base.digest(RECIPE, base.toolchain(), *FLAGS, *GENERATED)}"
+    return base.CACHE / "qemu" / f"{name}-{base.digest(RECIPE, base.toolchain(), *FLAGS, *EMULATORS[name].targets)}"
 
 
-def prepared():
-    return cache.entry(folder(), build_entry)
+def prepared(name=DISTRIBUTION):
+    return cache.entry(folder(name), functools.partial(build_entry, EMULATORS[name]))
 
 
-def version():
+def version(name=DISTRIBUTION):
     """The version of the emulator that the plugin is for: major and minor."""
-    text = (prepared() / "build/config-host.h").read_text()
+    text = (prepared(name) / "build/config-host.h").read_text()
     return re.search(r'^#define QEMU_VERSION "(\d+\.\d+)', text, re.MULTILINE)[1]
 
 
-def compiler(entry):
+def compiler(entry, folder):
     """The words with which gcc compiles a file of the device."""
-    return ["gcc", *(entry / "options").read_text().splitlines(), f"-I{BUILD}", f"-I{HERE}"]
+    return ["gcc", *(entry / "options").read_text().splitlines(), f"-I{folder}", f"-I{HERE}"]
 
 
-def generate_traces(entry):
-    (BUILD / "trace").mkdir(exist_ok=True)
+def generate_traces(entry, folder):
+    (folder / "trace").mkdir(exist_ok=True)
     for kind in "ch":
         base.output(
             "python3", entry / "source/scripts/tracetool.py", "--backend=log", "--group=hw_misc_qpair",
-            f"--format={kind}", HERE / "trace-events", BUILD / f"trace/{TRACE}.{kind}",
+            f"--format={kind}", HERE / "trace-events", folder / f"trace/{TRACE}.{kind}",
         )  # fmt: skip
 
 
-def link(entry, library):
-    (BUILD / "exports").write_text(EXPORTS)
-    generate_traces(entry)
+def link(emulator, entry, library):
+    (emulator.build / "exports").write_text(EXPORTS)
+    generate_traces(entry, emulator.build)
     base.step(
         "building the device as a plugin",
-        [*compiler(entry), "-shared", "-s", "-Wl,--gc-sections", f"-Wl,--version-script={BUILD / 'exports'}",
-         "-o", PLUGIN, *sorted(HERE.glob("*.c")), library],
+        [*compiler(entry, emulator.build), "-shared", "-s", "-Wl,--gc-sections",
+         f"-Wl,--version-script={emulator.build / 'exports'}", "-o", emulator.plugin, *sorted(HERE.glob("*.c")), library],
         quiet=True,
     )  # fmt: skip
 
 
-def tests():
+def tests(name=DISTRIBUTION):
     """The words of the tests of the plugin, with the variants that an emulator has to refuse."""
-    build()
-    entry = prepared()
+    build(name)
+    entry, folder = prepared(name), EMULATORS[name].build
     for source in sorted((HERE / "tests").glob("other_*.c")):
-        base.output(*compiler(entry), "-shared", f"-Wl,--version-script={BUILD / 'exports'}", "-o", BUILD / f"{source.stem}.so", source)
-    return [HERE / "tests/plugin.py", WRAPPER, entry / BINARY, BUILD]
+        base.output(*compiler(entry, folder), "-shared", f"-Wl,--version-script={folder / 'exports'}", "-o", folder / f"{source.stem}.so", source)
+    return [HERE / "tests/plugin.py", EMULATORS[name].wrapper, entry / BINARY, folder]
 
 
 def wrapper(plugin, emulator):
@@ -191,25 +263,25 @@ def wrapper(plugin, emulator):
     return text
 
 
-def write_wrapper(entry):
-    WRAPPER.write_text(wrapper(PLUGIN, entry / BINARY))
-    WRAPPER.chmod(0o755)
+def write_wrapper(emulator, entry):
+    emulator.wrapper.write_text(wrapper(emulator.plugin, entry / BINARY))
+    emulator.wrapper.chmod(0o755)
 
 
-def build():
+def build(name=DISTRIBUTION):
     """Builds the plugin; returns its path. The wrapper, beside it, runs the emulator with it."""
-    entry = prepared()
-    BUILD.mkdir(parents=True, exist_ok=True)
-    with base.locked(BUILD / "lock"):
+    emulator, entry = EMULATORS[name], prepared(name)
+    emulator.build.mkdir(parents=True, exist_ok=True)
+    with base.locked(emulator.build / "lock"):
         library = model.build()
         used = [library, entry / "options", base.SCRIPTS / "qp/plugin.py", *HERE.glob("*.[ch]"), HERE / "trace-events", HERE / "qpair-qemu.in"]
-        if not PLUGIN.exists() or PLUGIN.stat().st_mtime < max(path.stat().st_mtime for path in used):
-            write_wrapper(entry)
-            link(entry, library)
-    return PLUGIN
+        if not emulator.plugin.exists() or emulator.plugin.stat().st_mtime < max(path.stat().st_mtime for path in used):
+            write_wrapper(emulator, entry)
+            link(emulator, entry, library)
+    return emulator.plugin
 
 
-def emulator():
+def emulator(name=DISTRIBUTION):
     """The path of the emulator that has the device."""
-    build()
-    return WRAPPER
+    build(name)
+    return EMULATORS[name].wrapper

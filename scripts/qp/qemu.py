@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The QEMU of guests and tests: the distribution's, with the device as a plugin (qp/plugin.py), or, by
-QPAIR_QEMU=patched, one that is built here, with the device linked into it.
+"""The QEMU of guests and tests: the distribution's, with the device as a plugin (qp/plugin.py); by
+QPAIR_QEMU=backports that of its backports; or, by QPAIR_QEMU=patched, one that is built here, with
+the device linked into it.
 
 That is Debian 13's own QEMU source package, with qemu/patches applied and this project's
 qemu/ as hw/misc/qpair. Two stages:
@@ -59,8 +60,10 @@ BINARY = "qemu-system-x86_64"
 
 # Which emulator runs.
 CHOICE = "QPAIR_QEMU"
-DISTRIBUTION = "distribution"
+DISTRIBUTION = plugin.DISTRIBUTION
+BACKPORTS = plugin.BACKPORTS
 PATCHED = "patched"
+NAMES = (DISTRIBUTION, BACKPORTS, PATCHED)
 
 # Fixes for QEMU itself that the tests need; each file describes one.
 PATCHES = sorted((base.TOP / "qemu/patches").glob("*.patch"))
@@ -195,14 +198,15 @@ def patched(plain=False):
 def choice():
     """The emulator that the environment chooses."""
     name = os.environ.get(CHOICE) or DISTRIBUTION
-    if name not in (DISTRIBUTION, PATCHED):
-        raise base.Fail(f"{CHOICE}={name} names no emulator", f"use {DISTRIBUTION} or {PATCHED}")
+    if name not in NAMES:
+        raise base.Fail(f"{CHOICE}={name} names no emulator", f"use {', '.join(NAMES[:-1])} or {NAMES[-1]}")
     return name
 
 
 def binary(name=None):
     """The path of the emulator of this name, or of that which the environment chooses."""
-    return {DISTRIBUTION: plugin.emulator, PATCHED: patched}[name or choice()]()
+    name = name or choice()
+    return patched() if name == PATCHED else plugin.emulator(name)
 
 
 def firmware(emulator):
@@ -217,10 +221,10 @@ def run(argv):
     )
     parser.add_argument("--patched", action="store_true", help="build a QEMU with qemu/patches and the device linked into it; also by QPAIR_QEMU=patched in the environment")
     parser.add_argument("--plain", action="store_true", help="the same without the device")
-    parser.add_argument("--plugin", action="store_true", help="build the device as a plugin for that QEMU, and print its path (Documentation/install.rst)")
+    parser.add_argument("--plugin", action="store_true", help="build the device as a plugin for that QEMU, or with QPAIR_QEMU=backports for that of backports, and print its path (Documentation/install.rst)")
     args, rest = parser.parse_known_args(argv)
     if args.plugin:
-        print(plugin.build())
+        print(plugin.build(BACKPORTS if choice() == BACKPORTS else DISTRIBUTION))
         return 0
     emulator = patched(args.plain) if args.patched or args.plain else binary()
     if rest:

@@ -335,7 +335,7 @@ class Space(Sandbox):
         self.patch(base, TOP=self.top / "here")
         self.patch(kernels, folder_of=lambda name: base.CACHE / "kernel" / name)
         self.patch(qemu, folders=lambda: (base.CACHE / "qemu/pristine", base.CACHE / "qemu/own"))
-        self.patch(plugin, folder=lambda: base.CACHE / "qemu/distribution")
+        self.patch(plugin, folder=lambda name: base.CACHE / "qemu" / name)
         self.patch(cache.shutil, disk_usage=lambda _: mock.Mock(free=self.free))
 
     def taken(self, *args, **more):

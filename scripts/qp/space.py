@@ -18,7 +18,8 @@ def need(names, emulator=True, patched=False, host=False, tree=False):
     there = cache.size(base.TOP / "build") / 1e9
     entries = [(kernels.folder_of(name), kernels.SIZE[name]) for name in names]
     if emulator:
-        entries.append((plugin.folder(), plugin.SIZE))
+        suites = {qemu.DISTRIBUTION, *([qemu.BACKPORTS] if qemu.choice() == qemu.BACKPORTS else [])}
+        entries += [(plugin.folder(name), plugin.SIZE) for name in sorted(suites)]
     if emulator and (patched or qemu.choice() == qemu.PATCHED):
         entries += zip(qemu.folders(), (qemu.PRISTINE, qemu.COPY))
     cache.need_space(

@@ -257,6 +257,10 @@ def in_suite(suite, name, brief, kernel, machine):
     return suite.run(name, brief, kernel * machine)
 
 
+def loading(name, suite, _slower):
+    return program(f"device-{name}", plugin.tests(suite))
+
+
 def found_jobs(layer, chosen):
     """The jobs of a layer."""
     job = functools.partial(jobs.Job, layer)
@@ -272,12 +276,15 @@ def found_jobs(layer, chosen):
     if layer == "mutants":
         return [job("all", functools.partial(mutants, chosen), cargo=True)]
     if layer == "device":
-        forms = {"plugin": plugin.emulator}
+        forms, loads = {"plugin": plugin.emulator}, {"loading": qemu.DISTRIBUTION}
+        if chosen.everything or qemu.choice() == qemu.BACKPORTS:
+            forms[qemu.BACKPORTS] = functools.partial(plugin.emulator, qemu.BACKPORTS)
+            loads[f"loading-{qemu.BACKPORTS}"] = qemu.BACKPORTS
         if chosen.everything or qemu.choice() == qemu.PATCHED:
             forms[qemu.PATCHED] = qemu.patched
         return [
             *(job(name, functools.partial(device, chosen, emulator, f"device-{name}")) for name, emulator in forms.items()),
-            *([job("loading", lambda _slower: program("device-loading", plugin.tests()))] if chosen.all else []),
+            *([job(name, functools.partial(loading, name, suite)) for name, suite in loads.items()] if chosen.all else []),
         ]
     if layer == "kunit":
         return [job("all", kunit_suites, kernel="debug")]
