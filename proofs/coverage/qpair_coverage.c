@@ -3,10 +3,12 @@
  * Keeps the counters of a module that was built with -Cinstrument-coverage.
  *
  * The counters are freed with the module, so this one, which is loaded first, adds them up whenever
- * it goes. debugfs has them: qpair_coverage/at, data and cnts, which scripts/qp/coverage.py reads.
+ * it goes. debugfs has them: qpair_coverage/at, data and cnts, which scripts/qp/coverage.py reads, and
+ * live, the counters now, which guide scripts/fuzz uverbs.
  */
 #include <linux/debugfs.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/notifier.h>
 #include <linux/slab.h>
 #include <linux/string.h>
@@ -24,6 +26,8 @@ static struct debugfs_blob_wrapper kept[KINDS], at;
 static u64 bounds[KINDS][2];
 /* Where both are while the module is there. */
 static void *live[KINDS];
+/* Held while live is read or changes. */
+static DEFINE_MUTEX(lock);
 
 static void *symbol(struct module *module, const char *name)
 {
@@ -76,12 +80,26 @@ static void going(void)
 		sums[i] += counters[i];
 }
 
+static ssize_t live_read(struct file *file, char __user *into, size_t size, loff_t *at)
+{
+	ssize_t count = 0;
+
+	mutex_lock(&lock);
+	if (live[CNTS])
+		count = simple_read_from_buffer(into, size, at, live[CNTS], kept[CNTS].size);
+	mutex_unlock(&lock);
+	return count;
+}
+
+static const struct file_operations live_ops = { .owner = THIS_MODULE, .read = live_read };
+
 static int notify(struct notifier_block *block, unsigned long state, void *module)
 {
 	int error;
 
 	if (strcmp(((struct module *)module)->name, "qpair"))
 		return NOTIFY_DONE;
+	mutex_lock(&lock);
 	if (state == MODULE_STATE_COMING) {
 		error = coming(module);
 		if (error)
@@ -90,6 +108,7 @@ static int notify(struct notifier_block *block, unsigned long state, void *modul
 		going();
 		live[CNTS] = NULL;
 	}
+	mutex_unlock(&lock);
 	return NOTIFY_DONE;
 }
 
@@ -100,6 +119,7 @@ static int __init qpair_coverage_init(void)
 	dir = debugfs_create_dir("qpair_coverage", NULL);
 	at = (struct debugfs_blob_wrapper){ .data = bounds, .size = sizeof(bounds) };
 	debugfs_create_blob("at", 0400, dir, &at);
+	debugfs_create_file("live", 0400, dir, NULL, &live_ops);
 	return register_module_notifier(&block);
 }
 

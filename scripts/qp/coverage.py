@@ -150,8 +150,13 @@ def of_host():
 
 def lines():
     """How often each line ran at least: {file: {line: times}}."""
+    return lines_of([*of_guests(), *of_host()])
+
+
+def lines_of(profiles):
+    """The same by some profiles: (whose counters, what was built, merged profile)."""
     found = collections.defaultdict(collections.Counter)
-    for owner, program, merged_profile in [*of_guests(), *of_host()]:
+    for owner, program, merged_profile in profiles:
         if not merged_profile:
             continue
         text = base.output("llvm-cov", "export", "-format=lcov", f"-instr-profile={merged_profile}", program)
