@@ -1,22 +1,35 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Runs a target of proofs/fuzz under libFuzzer, which prefers inputs that reach new code.
+"""Runs a target under a fuzzer, which prefers inputs that reach new code.
 
     scripts/fuzz frames               one minute
     scripts/fuzz parse --time 3600    one hour
     scripts/fuzz frames --time 0 --accept
+    scripts/fuzz uverbs --kernel debug
+    scripts/fuzz uverbs --replay build/fuzz/uverbs/broken-0123456789abcdef
 
-It begins with the inputs of proofs/fuzz/corpus and with those that earlier runs have found, in
-build/fuzz/TARGET. An input that breaks a guarantee is printed as a line for the corpus, which the
-host's tests replay.
+Those of proofs/fuzz run on the host under libFuzzer. They begin with the inputs of
+proofs/fuzz/corpus and with those that earlier runs have found, in build/fuzz/TARGET. An input that
+breaks a guarantee is printed as a line for the corpus, which the host's tests replay.
+
+uverbs runs in a guest under LibAFL. A process without rights opens the device, and makes what calls
+an input has: commands by ioctl() and write(), with right and wrong handles, lengths and addresses,
+doorbells, work requests, changes of its memory; it forks, closes, dies, and in a few inputs the
+device is reset or its driver unbound meanwhile. The module is built with counters, as for
+scripts/coverage, which guide the engine. A report of the kernel is a failure, and so is a process
+that cannot be killed, or a device that does not work any more. The input is then made smaller, in
+further guests, and the command is printed that replays it and prints its calls.
+--device rxe does the same to soft-RoCE, without guidance.
 """
 
 import argparse
+import pathlib
 
-from qp import base, payload
+from qp import base, fuzz_uverbs, kernel as kernels, payload
 
 SOURCE = base.TOP / "proofs/fuzz"
 OUT = payload.BUILD / "fuzz"
 TARGETS = ("parse", "frames", "device")
+UVERBS = "uverbs"
 PROFILE = "fuzz"
 
 # The coverage that libFuzzer reads, as cargo-fuzz has it. These options need no nightly compiler.
@@ -81,12 +94,18 @@ def accept(target, program, found):
 
 def run(argv):
     parser = argparse.ArgumentParser(prog="scripts/fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("target", metavar="TARGET", help=", ".join(TARGETS))
+    parser.add_argument("target", metavar="TARGET", help=", ".join([*TARGETS, UVERBS]))
     parser.add_argument("--time", type=int, default=60, metavar="SECONDS", help="how long it runs (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="SEED", help="of the engine's choices; 0, the default, is another one each time")
     parser.add_argument("--accept", action="store_true", help="add inputs that reach new code to the corpus")
+    add = parser.add_argument_group("of uverbs").add_argument
+    add("--kernel", choices=kernels.NAMES, default="stock", help="the guest's kernel (%(default)s)")
+    add("--device", choices=fuzz_uverbs.DEVICES, default="qpair", help="%(default)s, or soft-RoCE to compare with")
+    add("--replay", type=pathlib.Path, metavar="FILE", help="run the inputs of a file, and print their calls")
     args = parser.parse_args(argv)
-    base.known("target", [args.target], TARGETS)
+    base.known("target", [args.target], [*TARGETS, UVERBS])
+    if args.target == UVERBS:
+        return fuzz_uverbs.fuzz(args)
     program = build(args.target)
     found, broken = OUT / args.target / "found", OUT / args.target / "broken"
     put(found, corpus(args.target))

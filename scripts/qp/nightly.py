@@ -7,7 +7,7 @@
 
 Each step is a command that can be run by itself, and is printed. The steps run one after the other,
 also after one that fails. Their output is in build/nightly; the lines with figures are printed at the
-end. All of them take four hours, and as long as a few thousand rounds do: three hours under TCG.
+end. All of them take five hours, and as long as a few thousand rounds do: three hours under TCG.
 """
 
 import argparse
@@ -31,7 +31,7 @@ ENDINGS = {
 # round of four ways under TCG on a busy machine.
 ROUNDS, SECONDS = 100, 10
 # Lines of an output that have figures.
-FIGURES = re.compile(r"times, \d+ to|messages|stat::number_of_executed_units|^(not )?ok ")
+FIGURES = re.compile(r"times, \d+ to|messages|stat::number_of_executed_units|^after \d+ s:|^rust/(kernel/rdma|object) |^(not )?ok ")
 
 
 def steps(hours, rounds):
@@ -40,6 +40,7 @@ def steps(hours, rounds):
     runs = -(-rounds // ROUNDS)
     guests = tomllib.loads(PLAN.read_text())["guests"]
     found = {f"fuzz-{target}": ["scripts/fuzz", target, "--time", seconds] for target in fuzz.TARGETS}
+    found["fuzz-uverbs"] = ["scripts/fuzz", "uverbs", "--kernel", "debug", "--time", seconds]
     for name, (case, guest) in ENDINGS.items():
         words = ["qpair-selftest", "--rounds", -(-rounds // runs), "--repeat", runs, case]
         found[name] = ["scripts/guest", *guests[guest], "--timeout", 300 + rounds * SECONDS, "--", *words]

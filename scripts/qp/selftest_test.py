@@ -15,7 +15,7 @@ import time
 import unittest
 import unittest.mock
 
-from qp import base, demo, guest as runner, jobs, ktap, nightly, test, verbs, verbs_suite
+from qp import base, demo, fuzz_uverbs, guest as runner, jobs, ktap, nightly, test, verbs, verbs_suite
 
 
 class Demo(unittest.TestCase):
@@ -72,6 +72,35 @@ class Nightly(unittest.TestCase):
             self.assertEqual(nightly.run(["fuzz-parse", "soak"]), 1)
         self.assertEqual(failed, ["fuzz-parse"])
         self.assertIn("soak: ok\n    stat::number_of_executed_units: 7\n1 passed, 1 failed, 0 skipped\n", said.getvalue())
+
+
+class Uverbs(unittest.TestCase):
+    def target(self, fails):
+        """One whose inputs fail if this says so."""
+
+        def first_of(inputs, _times):
+            return next((number for number, line in enumerate(inputs) if fails(line)), None)
+
+        found = object.__new__(fuzz_uverbs.Target)
+        found.first_of = first_of
+        return found
+
+    def test_what_a_failure_does_not_need_is_left_out(self):
+        calls = [f"{number:02x}" * fuzz_uverbs.RECORD for number in range(40)]
+        needed = {calls[3], calls[20], calls[39]}
+
+        def has(line):
+            step = 2 * fuzz_uverbs.RECORD
+            return needed <= {line[at : at + step] for at in range(0, len(line), step)}
+
+        self.assertEqual(self.target(has).smaller("".join(calls)), calls[3] + calls[20] + calls[39])
+
+    def test_the_last_inputs_are_in_order(self):
+        with tempfile.TemporaryDirectory() as folder:
+            target = self.target(None)
+            target.share = pathlib.Path(folder)
+            (target.share / "last").write_text("000000016 aa  \n000000001 bb\n000000002 \n")
+            self.assertEqual(target.last(), [(1, "bb"), (16, "aa")])
 
 
 class Suite(unittest.TestCase):
