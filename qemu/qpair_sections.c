@@ -71,6 +71,8 @@ void qpair_sections_keep(PCIDevice *pci)
 {
     unsigned i;
 
+    /* The map is made anew once for all of them. */
+    memory_region_transaction_begin();
     for (i = 0; i < PCI_NUM_REGIONS; i++) {
         PCIIORegion *bar = &pci->io_regions[i];
         MemoryRegion *part;
@@ -86,4 +88,5 @@ void qpair_sections_keep(PCIDevice *pci)
             qpair_stand_in(bar->addr + part->addr, memory_region_size(part));
         }
     }
+    memory_region_transaction_commit();
 }
