@@ -73,11 +73,12 @@ SPARE = "qemu_11.1.1+ds.orig.tar.xz"
 SPARE_DIGEST = "0b1376e75dbe3e2fea4e408f8669f88a723f419f36a5b7d74cc6a4cfe07e4f5e"
 POOL = "pool/main/q/qemu/"
 
-# Changes to the source of QEMU 11.1, with regular expressions: its own tests need Python packages that
-# are not in the build root, and Debian's source lacks third-party firmware.
+# A change to a file of QEMU: a pattern and its replacement. Debian's source lacks third-party firmware.
+BLOBS = ("pc-bios/meson.build", "if unpack_edk2_blobs", "if false")
+# Of QEMU 11.1, whose own tests need Python packages that are not in the build root.
 EDITS = [
     ("pythondeps.toml", r'"(qemu|wheel|pip)" = .*\n', ""),
-    ("pc-bios/meson.build", "if unpack_edk2_blobs", "if false"),
+    BLOBS,
     ("pc-bios/meson.build", r"subdir\('dtb'\)", ""),
 ]
 
@@ -166,9 +167,17 @@ def unpack_spare(version, package, source):
     base.step(f"unpacking {SPARE}", ["tar", "-xf", package / SPARE, "-C", source, "--strip-components=1"])
 
 
-def edit(source):
-    for path, old, new in EDITS:
-        (source / path).write_text(re.sub(old, new, (source / path).read_text()))
+def edit(source, change):
+    """Replaces a pattern in a file of QEMU, or without one appends a text; only once."""
+    path, old, new = change
+    file = source / path
+    text = file.read_text()
+    if new and new in text:
+        return
+    text, count = (text + new, 1) if old is None else re.subn(old, new, text)
+    if not count:
+        raise base.Fail(f"QEMU's {path} lacks {old.strip()!r}", "the source package has changed: correct scripts/qp/plugin.py or qemu.py")
+    file.write_text(text)
 
 
 def configure(emulator, folder, version):
@@ -178,7 +187,8 @@ def configure(emulator, folder, version):
         shutil.rmtree(path, ignore_errors=True)
     unpack_source(emulator.name, version, folder / "package", source)
     if emulator.name == BACKPORTS:
-        edit(source)
+        for change in EDITS:
+            edit(source, change)
     build.mkdir()
     base.step("configuring QEMU, for its headers", [source / "configure", *FLAGS, f"--with-pkgversion=Debian {version}"], cwd=build)
     base.step("generating QEMU's headers, compiling its accelerator for tests", ["ninja", "-C", build, *emulator.targets])

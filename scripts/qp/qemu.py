@@ -71,26 +71,9 @@ PATCHES = sorted((base.TOP / "qemu/patches").glob("*.patch"))
 # The devices that are compiled: this omits a third of the files.
 DEVICES = base.TOP / "qemu/devices.mak"
 
-# Changes to QEMU's own files: Debian's source lacks third-party firmware, and the device must be
-# added to the build.
-BLOBS = ("pc-bios/meson.build", "if unpack_edk2_blobs", "if false")
+# Changes to QEMU's own files, which add the device to the build.
 DEVICE = ("hw/misc/meson.build", None, "\nsubdir('qpair')\n")
 TRACE = ("meson.build", "    'hw/misc/macio',\n", "    'hw/misc/macio',\n    'hw/misc/qpair',\n")
-
-
-def edit(source, change):
-    """Replaces a text in a file of QEMU, or appends it; only once."""
-    path, old, new = change
-    file = source / path
-    text = file.read_text()
-    if new in text:
-        return
-    if old is not None and old not in text:
-        raise base.Fail(
-            f"QEMU's {path} lacks {old.strip()!r}",
-            "the source package has changed: correct scripts/qp/qemu.py",
-        )
-    file.write_text(text + new if old is None else text.replace(old, new, 1))
 
 
 def at_place(folder, command):
@@ -116,7 +99,7 @@ def build_pristine(folder):
             f"unpacking {description.stem}",
             ["dpkg-source", "--no-check", "-x", description, source],
         )
-        edit(source, BLOBS)
+        plugin.edit(source, plugin.BLOBS)
         shutil.copyfile(DEVICES, source / "configs/devices/x86_64-softmmu/qpair.mak")
         for patch in PATCHES:
             base.step(f"applying {patch.name}", ["patch", "-d", source, "-p1", "-i", patch], quiet=True)
@@ -164,9 +147,9 @@ def build_own(folder, original):
          "sh", original, folder],
     )  # fmt: skip
     (folder / "source/hw/misc/qpair").symlink_to(base.TOP / "qemu")
-    edit(folder / "source", DEVICE)
+    plugin.edit(folder / "source", DEVICE)
     if (base.TOP / "qemu/trace-events").exists():
-        edit(folder / "source", TRACE)
+        plugin.edit(folder / "source", TRACE)
 
 
 def copy_model(folder):
