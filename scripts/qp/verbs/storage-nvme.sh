@@ -26,9 +26,8 @@ export_disk() {
 
 state() { cat /sys/class/nvme/nvme*/state 2>/dev/null || echo gone; }
 connect() {
-	echo "transport=rdma,traddr=$address,trsvcid=4420,nqn=memory,nr_io_queues=2,reconnect_delay=1,ctrl_loss_tmo=60,duplicate_connect,hostid=$host,hostnqn=nqn.2014-08.org.nvmexpress:uuid:$host" >/dev/nvme-fabrics
+	echo "transport=rdma,traddr=$address,trsvcid=4420,nqn=memory,nr_io_queues=2,reconnect_delay=1,ctrl_loss_tmo=60,duplicate_connect,hostid=$host,hostnqn=nqn.2014-08.org.nvmexpress:uuid:$host" 2>>"$said" >/dev/nvme-fabrics
 }
-try() { "$@" 2>>"$said"; }
 is_connected() { [ -b $io ] && [ "$(state)" = live ]; }
 is_settled() { case $(state) in live | gone) ;; *) false ;; esac; }
 
@@ -44,7 +43,7 @@ start() {
 	[ $side != target ] || return 0
 	load nvme_rdma
 	# The target of another guest may not listen yet.
-	expect "does not connect" try connect
+	expect "does not connect" connect
 	expect "no disk" is_connected
 	[ -z "$srq" ] || objects | grep -q ' srq [1-9]' || fail "the target has no SRQ"
 }
@@ -61,7 +60,7 @@ stop() {
 fill() {
 	most=$(ibv_devinfo -v -d $device | awk '/max_mr:/ { print $2 }')
 	each=$(regions)
-	while connect 2>"$folder/refused"; do :; done
+	while connect; do :; done
 	all=$(regions)
 	[ $((all + each)) -gt "$most" ] || fail "max_mr is $most, and ULPs get $all"
 	for controller in /sys/class/nvme/nvme[1-9]*/delete_controller; do
