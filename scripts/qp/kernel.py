@@ -31,8 +31,8 @@ def series_of(name):
 FIRST, LAST = series_of("OLDEST"), series_of("NEWEST")
 RANGE = " to ".join(f"{major}.{minor}" for major, minor in sorted({FIRST, LAST}))
 
-# Version of the recipes below.
-RECIPE = 1
+# Versions of the recipes below.
+RECIPES = {"stock": 2, "test": 1, "debug": 1}
 
 CONFIGS = base.SCRIPTS / "kernel-configs"
 NAMES = ("stock", "test", "debug")
@@ -158,10 +158,10 @@ def build_stock(folder):
     tree = begun(folder, from_source)
     for name in (".config", "Module.symvers"):
         shutil.copyfile(headers / name, tree / name)
-    base.step(
-        f"preparing the module tree of {release}",
-        ["make", f"-j{base.JOBS}", "-C", from_source, f"O={tree}", f"KERNELRELEASE={release}", "prepare", "modules_prepare"],
-    )
+    make = ["make", f"-j{base.JOBS}", "-C", from_source, f"O={tree}", f"KERNELRELEASE={release}"]
+    # Without the tools of Rust prepare would silently clear CONFIG_RUST.
+    base.step("checking the tools of Rust", [*make, "rustavailable"], quiet=True)
+    base.step(f"preparing the module tree of {release}", [*make, "prepare", "modules_prepare"])
     # prepare regenerates the release from the source; modules take it from this file.
     (tree / "include/config/kernel.release").write_text(release + "\n")
     shutil.copyfile(headers / "Module.symvers", tree / "Module.symvers")
@@ -231,7 +231,7 @@ def own_make(name):
 
 
 def folder_of(name):
-    parts = [name, RANGE, RECIPE, base.toolchain(), *([] if name == "stock" else sorted(wanted(name).items()))]
+    parts = [name, RANGE, RECIPES[name], base.toolchain(), *([] if name == "stock" else sorted(wanted(name).items()))]
     return base.CACHE / "kernel" / f"{name}-{base.digest(*parts)}"
 
 
