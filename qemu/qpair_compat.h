@@ -14,7 +14,7 @@
 #include "qemu/module.h"
 #include "qemu/timer.h"
 
-/* The device is written for QEMU 11.1; this is the same for 10.0. */
+/* The device uses the names of QEMU 11.1; these are their equals in 10.0. */
 #if QEMU_VERSION_MAJOR < 11
 
 #include "block/aio-wait.h"

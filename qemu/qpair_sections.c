@@ -14,6 +14,7 @@
  */
 
 #include "qemu/osdep.h"
+#include "qemu/error-report.h"
 #include "qpair.h"
 
 /* Below the PCI bus, which has -1. */
@@ -26,23 +27,28 @@
 static MemoryRegion *qpair_stand_ins[QPAIR_STAND_INS_MAX];
 static unsigned qpair_stand_in_count;
 
-/* What a bus without a device answers. */
-static uint64_t qpair_stand_in_read(void *opaque, hwaddr addr, unsigned size)
+/* What a bus without a device answers: ones to a CPU, an error to DMA. */
+static MemTxResult qpair_stand_in_read(void *opaque, hwaddr addr,
+                                       uint64_t *value, unsigned size,
+                                       MemTxAttrs attrs)
 {
-    return UINT64_MAX;
+    *value = UINT64_MAX;
+    return MEMTX_DECODE_ERROR;
 }
 
-static void qpair_stand_in_write(void *opaque, hwaddr addr, uint64_t value,
-                                 unsigned size)
+static MemTxResult qpair_stand_in_write(void *opaque, hwaddr addr,
+                                        uint64_t value, unsigned size,
+                                        MemTxAttrs attrs)
 {
+    return MEMTX_DECODE_ERROR;
 }
 
 static const MemoryRegionOps qpair_stand_in_ops = {
-    .read = qpair_stand_in_read,
-    .write = qpair_stand_in_write,
+    .read_with_attrs = qpair_stand_in_read,
+    .write_with_attrs = qpair_stand_in_write,
     .endianness = DEVICE_LITTLE_ENDIAN,
-    .valid = { .min_access_size = 1, .max_access_size = 8 },
-    .impl = { .min_access_size = 1, .max_access_size = 8 },
+    .valid = { .min_access_size = 1, .max_access_size = 8, .unaligned = true },
+    .impl = { .min_access_size = 1, .max_access_size = 8, .unaligned = true },
 };
 
 static void qpair_stand_in(hwaddr at, uint64_t size)
@@ -57,6 +63,9 @@ static void qpair_stand_in(hwaddr at, uint64_t size)
         }
     }
     if (i == QPAIR_STAND_INS_MAX) {
+        warn_report_once("qpair: a guest mapped BARs at more than %d addresses; "
+                         "unmapping them may hang it under TCG",
+                         QPAIR_STAND_INS_MAX);
         return;
     }
     region = qpair_stand_ins[qpair_stand_in_count++] = g_new0(MemoryRegion, 1);

@@ -463,6 +463,20 @@ def knobs_turn_at_run_time():
                 assert "'qpair.inject-cqe'" in str(error), error
 
 
+def unmapped_bars_refuse_dma():
+    """Physical memory is read as by another device's DMA, which sees an error, not ones."""
+    with Machine(*QEMU, *device()) as m:
+
+        def dump():
+            return m.qmp("human-monitor-command", **{"command-line": f"xp /1wx {f.bars[0]:#x}"})
+
+        f = Function(m, 4)
+        f.enable()
+        assert f"{f.register(REG['MAGIC']):#x}" in dump()
+        f.set_config(machine.COMMAND, 0, "w")
+        assert "Cannot access memory" in dump(), dump()
+
+
 def a_vanished_device_reads_as_ones():
     with Machine(*QEMU, *device()) as m:
         f = Driver(m, 4)
@@ -664,6 +678,7 @@ TESTS = [
     a_device_aimed_at_itself_survives,
     knobs_turn_at_run_time,
     *faults.TESTS,
+    unmapped_bars_refuse_dma,
     a_vanished_device_reads_as_ones,
     migration_is_refused,
     two_devices_are_two,
