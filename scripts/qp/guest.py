@@ -68,7 +68,7 @@ def parse(argv):
     )
     add = parser.add_argument
     add("--kernel", default="stock", metavar="stock|test|debug|PATH", help="the kernel to boot; PATH is a bzImage, with KDIR= for its module")
-    add("--qemu", type=pathlib.Path, metavar="PATH|backports|patched", help="another QEMU than Debian's own with the device as a plugin; backports: that of its backports; patched: with qemu/patches, and the device linked into it, also by QPAIR_QEMU=NAME in the environment")
+    add("--qemu", type=pathlib.Path, metavar="PATH|distribution|backports|patched", help="another QEMU than Debian's own with the device as a plugin; backports: that of its backports; patched: with qemu/patches, and the device linked into it, also by QPAIR_QEMU=NAME in the environment")
     add("--iommu", action="store_true", help="an Intel IOMMU in front of the devices, strict")
     add("--smp", type=positive, metavar="N", help="processors (2)")
     add("--maxcpus", type=positive, metavar="N", help="the maximum number of processors (default: those of --smp)")

@@ -3,7 +3,7 @@
 QPAIR_QEMU=backports that of its backports; or, by QPAIR_QEMU=patched, one that is built here, with
 the device linked into it.
 
-That is Debian 13's own QEMU source package, with qemu/patches applied and this project's
+The patched one is Debian 13's own QEMU source package, with qemu/patches applied and this project's
 qemu/ as hw/misc/qpair. Two stages:
 
 1. QEMU without the device, configured and built once, shared by all checkouts; 2. a checkout's own:
@@ -65,7 +65,7 @@ BACKPORTS = plugin.BACKPORTS
 PATCHED = "patched"
 NAMES = (DISTRIBUTION, BACKPORTS, PATCHED)
 
-# Fixes for QEMU itself that the tests need; each file describes one.
+# Fixes of QEMU itself; each file describes one.
 PATCHES = sorted((base.TOP / "qemu/patches").glob("*.patch"))
 
 # The devices that are compiled: this omits a third of the files.

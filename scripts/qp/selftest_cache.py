@@ -352,13 +352,14 @@ class Space(Sandbox):
 
     def test_all_of_it_is_counted(self):
         own = qemu.PRISTINE + qemu.COPY
-        whole = space.BUILD + space.HOST + plugin.SIZE + own + sum(kernels.SIZE.values())
-        self.assertAlmostEqual(self.taken(["stock", "test", "debug"], patched=True, host=True), whole, places=1)
-        self.assertAlmostEqual(self.taken(["stock", "test", "debug"], host=True), whole - own, places=1)
+        names = ["stock", "test", "debug"]
+        rest = space.BUILD + space.HOST + sum(kernels.SIZE.values())
+        for emulators, size in (set(qemu.NAMES), own + 2 * plugin.SIZE), ({qemu.BACKPORTS}, plugin.SIZE), (None, plugin.SIZE):
+            self.assertAlmostEqual(self.taken(names, emulators, host=True), rest + size, places=1)
         with mock.patch.dict(os.environ, {qemu.CHOICE: qemu.PATCHED}):
-            self.assertAlmostEqual(self.taken(["stock", "test", "debug"], host=True), whole, places=1)
-        self.assertAlmostEqual(self.taken([], emulator=False, host=True), space.HOST, places=1)
-        self.assertAlmostEqual(self.taken([], emulator=False, tree=True), space.TREE, places=1)
+            self.assertAlmostEqual(self.taken(names, host=True), rest + own, places=1)
+        self.assertAlmostEqual(self.taken([], set(), host=True), space.HOST, places=1)
+        self.assertAlmostEqual(self.taken([], set(), tree=True), space.TREE, places=1)
 
     def test_an_emulator_of_no_name_is_refused(self):
         with mock.patch.dict(os.environ, {qemu.CHOICE: "linked"}), self.assertRaisesRegex(base.Fail, "QPAIR_QEMU=linked"):

@@ -104,7 +104,7 @@ class Kept(unittest.TestCase):
         self.said = []
         found = {"rust/hw/cq.rs": {1: 1, 2: 0}, "provider/cq.c": {1: 1}}
         for patch in (
-            unittest.mock.patch.multiple(coverage, GUESTS=self.guests, LOG=top / "log", FIGURES=self.figures, lines=lambda: found),
+            unittest.mock.patch.multiple(coverage, GUESTS=self.guests, HOST=top / "host", LOG=top / "host/log", FIGURES=self.figures, lines=lambda: found),
             unittest.mock.patch.multiple(payload, BUILD=top),
             unittest.mock.patch.object(base, "say", self.said.append),
             unittest.mock.patch("builtins.print"),
@@ -154,6 +154,12 @@ class Kept(unittest.TestCase):
         self.assertEqual(coverage.run(["--accept"]), 0)
         self.assertEqual(self.stored(), {"rust": (["stock/data"], {"rust/hw": 0.5}), "provider": (["verbs/roce"], {"provider/cq.c": 1})})
 
+    def test_figures_of_a_failed_layer_are_not_stored(self):
+        self.guest("stock")
+        with unittest.mock.patch.object(coverage, "run_layers", lambda *_: 1), self.assertRaisesRegex(base.Fail, "a test failed"):
+            coverage.run(["--accept", "stock"])
+        self.assertFalse(self.figures.exists())
+
     def test_figures_of_a_part_replace_those_of_no_other(self):
         rust = (["stock"], {"rust/hw": 0.9})
         self.store({"rust": rust, "provider": (["verbs"], {"provider/cq.c": 0.7, "provider/gone.c": 0.7})})
@@ -178,7 +184,10 @@ class Kept(unittest.TestCase):
         self.assertEqual(self.said, ["rust is not compared: its figures also count verbs"])
 
     def test_the_crates_count_what_they_have_alone(self):
-        (self.guests.parent / "log").touch()
+        coverage.HOST.mkdir()
+        coverage.LOG.touch()
+        self.assertEqual(coverage.counted("qemu/ffi"), [])
+        (coverage.HOST / "1.profraw").touch()
         self.guest("verbs")
         self.assertEqual({part: coverage.counted(part) for part in ("rust", "qemu/ffi", "provider/data", "provider")},
                          {"rust": ["host", "verbs"], "qemu/ffi": ["host"], "provider/data": ["host"], "provider": []})

@@ -12,17 +12,17 @@ HOST = 3.4
 TREE = 1.2
 
 
-def need(names, emulator=True, patched=False, host=False, tree=False):
-    """Raises a Fail if what is to be built does not fit: kernels of these names, the distribution's
-    QEMU, the patched one, the host's tests, the driver in a kernel's tree."""
+def need(names, emulators=None, host=False, tree=False):
+    """Raises a Fail if what is to be built does not fit: kernels and emulators of these names, by
+    default the emulator that the environment chooses, the host's tests, the driver in a kernel's
+    tree."""
+    emulators = {qemu.choice()} if emulators is None else emulators
     there = cache.size(base.TOP / "build") / 1e9
     entries = [(kernels.folder_of(name), kernels.SIZE[name]) for name in names]
-    if emulator:
-        suites = {qemu.DISTRIBUTION, *([qemu.BACKPORTS] if qemu.choice() == qemu.BACKPORTS else [])}
-        entries += [(plugin.folder(name), plugin.SIZE) for name in sorted(suites)]
-    if emulator and (patched or qemu.choice() == qemu.PATCHED):
+    entries += [(plugin.folder(name), plugin.SIZE) for name in sorted(emulators - {qemu.PATCHED})]
+    if qemu.PATCHED in emulators:
         entries += zip(qemu.folders(), (qemu.PRISTINE, qemu.COPY))
     cache.need_space(
-        (base.TOP, max(0, BUILD * emulator + HOST * host + TREE * tree - there)),
+        (base.TOP, max(0, BUILD * bool(emulators) + HOST * host + TREE * tree - there)),
         *((base.CACHE, size) for folder, size in entries if not cache.complete(folder)),
     )

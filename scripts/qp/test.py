@@ -419,7 +419,8 @@ def run(argv):
         if asked.get(layer) and not any(job.layer == layer for job in found):
             raise base.Fail(f"no test of {layer} has the name {' or '.join(asked[layer])}", f"scripts/test --list {layer}")
     booted = dict.fromkeys(job.kernel for job in found if job.kernel)
-    space.need(booted, emulator=not ON_HOST.issuperset(layers), patched=args.all, host=not ON_HOST.isdisjoint(layers), tree="tree" in layers)
+    emulators = set(qemu.NAMES) if args.all else {qemu.choice()} | ({qemu.DISTRIBUTION} if "device" in layers else set())
+    space.need(booted, set() if ON_HOST.issuperset(layers) else emulators, host=not ON_HOST.isdisjoint(layers), tree="tree" in layers)
     jobs.begin()
     # The guests' module is the one that is built without warnings, so that it is built once.
     os.environ["QPAIR_STRICT"] = "1"

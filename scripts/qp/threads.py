@@ -15,6 +15,8 @@ round starts with another device. A ratio is of two rates of the same round, so 
 other work affects both; the report has its median and its spread. The first round is discarded.
 """
 
+import os
+
 from qp import figures, guest, machine, payload, peers, qemu
 
 SECONDS = 1.0
@@ -128,7 +130,7 @@ def ratios(found):
 
 
 def run(_accept):
-    options = ["--qemu", qemu.PATCHED, "--smp", "2", "--eqs", "2", "--timeout", TIMEOUT, f"--qemu-opt={qemu_options()}"]
+    options = ["--qemu", os.environ.get(qemu.CHOICE) or qemu.PATCHED, "--smp", "2", "--eqs", "2", "--timeout", TIMEOUT, f"--qemu-opt={qemu_options()}"]
     found = rates(guest.reports("measuring threads", options, SCRIPT))
     told = ratios(found)
     accelerator = "kvm" if machine.kvm_works() else "tcg"
