@@ -11,8 +11,6 @@
  * It runs on a port of InfiniBand: scripts/guest --verbs -- drain qpair0
  */
 #include <infiniband/verbs.h>
-#include <poll.h>
-#include <time.h>
 
 #include "example.h"
 

@@ -125,9 +125,12 @@ static inline struct ibv_qp_attr attributes(uint32_t peer)
 static inline void modify(struct ibv_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_state state)
 {
 	static const char *const moves[] = {
+		[IBV_QPS_RESET] = "move a queue pair to RESET",
 		[IBV_QPS_INIT] = "move a queue pair to INIT",
 		[IBV_QPS_RTR] = "move a queue pair to RTR",
 		[IBV_QPS_RTS] = "move a queue pair to RTS",
+		[IBV_QPS_SQD] = "move a queue pair to SQD",
+		[IBV_QPS_SQE] = "move a queue pair to SQE",
 		[IBV_QPS_ERR] = "move a queue pair to ERROR",
 	};
 	bool is_rc = qp->qp_type == IBV_QPT_RC, is_ud = qp->qp_type == IBV_QPT_UD;
@@ -163,14 +166,23 @@ static inline int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 	return count;
 }
 
+/* Seconds of a clock that nothing sets. */
+static inline time_t seconds(void)
+{
+	struct timespec at;
+
+	must(clock_gettime(CLOCK_MONOTONIC, &at), "read the clock");
+	return at.tv_sec;
+}
+
 /* Waits for a completion. */
 static inline struct ibv_wc wait_one(struct ibv_cq *cq)
 {
-	time_t begin = time(NULL);
+	time_t begin = seconds();
 	struct ibv_wc wc;
 
 	while (!poll_cq(cq, 1, &wc))
-		check(time(NULL) - begin < PATIENCE, "a completion is missing");
+		check(seconds() - begin <= PATIENCE, "a completion is missing");
 	return wc;
 }
 
@@ -179,7 +191,10 @@ static inline void wait_for_file(int file)
 {
 	struct pollfd fd = { .fd = file, .events = POLLIN };
 
-	check(poll(&fd, 1, 1000 * PATIENCE) == 1, "an event is missing");
+	int ready = poll(&fd, 1, 1000 * PATIENCE);
+
+	must(ready < 0 ? -1 : 0, "wait for an event");
+	check(ready, "an event is missing");
 }
 
 /* Waits for an asynchronous event. */

@@ -83,7 +83,7 @@ static void post_recv(struct ibv_qp *qp)
 static void complete(struct ibv_qp *qp, unsigned int count)
 {
 	struct ibv_poll_cq_attr attr = {};
-	time_t begin = time(NULL);
+	time_t begin = seconds();
 	struct parts *parts;
 
 	must(ibv_wr_complete(ibv_qp_to_qp_ex(qp)), "post it");
@@ -91,7 +91,7 @@ static void complete(struct ibv_qp *qp, unsigned int count)
 	memset(&received, 0xff, sizeof(received));
 	for (; count; count--) {
 		while (ibv_start_poll(cq, &attr))
-			check(time(NULL) - begin < PATIENCE, "a completion is missing");
+			check(seconds() - begin <= PATIENCE, "a completion is missing");
 		check(cq->wr_id == RECV_ID || cq->wr_id == SEND_ID, "a completion has an unknown wr_id");
 		parts = cq->wr_id == RECV_ID ? &received : &sent;
 		*parts = (struct parts) {

@@ -123,6 +123,15 @@ static void sleep_until_one(int extended)
 	ibv_ack_cq_events(which, 1);
 }
 
+/* Polls one at a time, until so many sends and receives have completed. */
+static void poll_until(uint64_t completions)
+{
+	time_t begin = seconds();
+
+	while (sent + received < completions)
+		check(poll_some(1) || seconds() - begin <= PATIENCE, "a completion is missing");
+}
+
 static void load(int extended)
 {
 	uint64_t end = sent + MESSAGES, posted = sent;
@@ -180,13 +189,11 @@ int main(int argc, char **argv)
 	must(ibv_resize_cq(plain, LEAST), "resize the CQ");
 	for (i = 0; i < FLIGHT; i++)
 		post(rounds * MESSAGES + i);
-	while (sent + received < 2 * (rounds * MESSAGES + FLIGHT) - 2)
-		poll_some(1);
-	for (begin = time(NULL); (error = ibv_resize_cq(plain, 1)) == 0;)
-		check(time(NULL) - begin < PATIENCE, "the CQ can have fewer entries than are unread");
+	poll_until(2 * (rounds * MESSAGES + FLIGHT) - 2);
+	for (begin = seconds(); (error = ibv_resize_cq(plain, 1)) == 0;)
+		check(seconds() - begin <= PATIENCE, "the CQ can have fewer entries than are unread");
 	check(error == EINVAL, "fewer entries than are unread are not refused with EINVAL");
-	while (sent + received < 2 * (rounds * MESSAGES + FLIGHT))
-		poll_some(1);
+	poll_until(2 * (rounds * MESSAGES + FLIGHT));
 	check(ibv_resize_cq(plain, 0) == EINVAL, "a CQ of no entries is not refused with EINVAL");
 	check(ibv_resize_cq(plain, 1 << 30) == EINVAL,
 	      "a CQ of 2^30 entries is not refused with EINVAL");
