@@ -19,6 +19,8 @@ use nix::unistd::{
     fork, pipe2, setgroups, setresgid, setresuid, setsid, ForkResult, Gid, Pid, Uid,
 };
 
+use qpair_abi::uverbs::qpair_uresp_alloc_ucontext;
+
 use crate::call::{calls, Call, RECORD, RECORDS};
 use crate::process::{Device, Process};
 
@@ -147,19 +149,25 @@ impl Guest {
     }
 
     fn works(&self, path: PathBuf) -> Result<()> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
-        let (mut vectors, mut limits) =
-            (0, qpair_abi::uverbs::qpair_uresp_alloc_ucontext::default());
-        let command = qpair_uverbs::Command::get_context(&mut vectors);
+        let file = OpenOptions::new().read(true).write(true).open(&path)?;
+        let device = self.device(path);
+        let (mut vectors, mut limits) = (0, Default::default());
+        let command = qpair_uverbs::Command::get_context(&mut vectors).driver(device.driver());
         let command = if self.foreign {
             command
         } else {
-            command.driver_answer(&mut limits)
+            command.driver_answer::<qpair_uresp_alloc_ucontext>(&mut limits)
         };
         // SAFETY: It names no memory besides its parts.
-        unsafe { command.run(file.as_fd()) }
-            .map_err(|errno| std::io::Error::from_raw_os_error(errno.raw_os_error()))?;
-        Ok(())
+        let ran = unsafe { command.run(file.as_fd()) };
+        Ok(ran.map_err(|errno| Errno::from_raw(errno.raw_os_error()))?)
+    }
+
+    fn device(&self, path: PathBuf) -> Device {
+        Device {
+            path,
+            foreign: self.foreign,
+        }
     }
 
     /// Runs an input.
@@ -178,10 +186,7 @@ impl Guest {
         let child = match unsafe { fork() }.context("fork")? {
             ForkResult::Child => {
                 drop(asks);
-                let device = Device {
-                    path,
-                    foreign: self.foreign,
-                };
+                let device = self.device(path);
                 run_child(device, beside.into(), prepared, &calls, self.prints)
             }
             ForkResult::Parent { child } => child,

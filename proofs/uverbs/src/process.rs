@@ -47,6 +47,17 @@ pub(crate) struct Device {
     pub(crate) foreign: bool,
 }
 
+impl Device {
+    /// The ID of its driver: `RDMA_DRIVER_UNKNOWN`, or that of soft-RoCE.
+    pub(crate) fn driver(&self) -> u32 {
+        if self.foreign {
+            14
+        } else {
+            0
+        }
+    }
+}
+
 #[derive(Clone, Copy, Default)]
 struct Cq {
     handle: u32,
@@ -238,7 +249,7 @@ impl Process {
         let file = self.file().ok_or(Errno::EBADF)?;
         // SAFETY: The answers have their room, or are at an address that is not mapped: below the
         // first page, or none of a process. What the request names is in areas of no Rust object.
-        let ran = unsafe { command.run(file) };
+        let ran = unsafe { command.driver(self.device.driver()).run(file) };
         ran.map_err(|errno| Errno::from_raw(errno.raw_os_error()))?;
         let [core, driver] =
             room.map(|room| room.iter().flat_map(|word| word.to_ne_bytes()).collect());
@@ -309,7 +320,7 @@ impl Process {
             let command = Command::get_context(&mut vectors).driver_answer(&mut limits);
             let file = self.file().ok_or(Errno::EBADF)?;
             // SAFETY: It names no memory besides its parts.
-            let ran = unsafe { command.run(file) };
+            let ran = unsafe { command.driver(self.device.driver()).run(file) };
             ran.map_err(|errno| Errno::from_raw(errno.raw_os_error()))?;
             if events {
                 let opened = qpair_uverbs::open_events(file);
@@ -334,6 +345,8 @@ impl Process {
             (offset, _) => i64::from(offset % 8) * PAGE as i64,
         };
         let protection = ProtFlags::from_bits_truncate(i32::from(protection % 8));
+        // One that fails may have removed what was there.
+        self.has_page = false;
         let file = self.file().ok_or(Errno::EBADF)?;
         // SAFETY: The address is of no Rust object.
         unsafe {

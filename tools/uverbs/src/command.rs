@@ -105,6 +105,12 @@ impl<'a> Command<'a> {
         }
     }
 
+    /// The same for a driver with another ID, `enum rdma_driver_id`.
+    pub fn driver(mut self, id: u32) -> Self {
+        self.request.header.driver_id = id;
+        self
+    }
+
     /// The request to the core.
     pub fn request<T: Plain>(self, request: &'a T) -> Self {
         self.input(UVERBS_ATTR_CORE_IN, request)

@@ -455,9 +455,9 @@ impl Process {
                 self.memory.unmap(DOORBELLS, 1);
             }
             Call::Unmap { at, pages, .. } => {
-                let at = self.memory.at(at, 1);
-                self.memory
-                    .unmap(at & !(PAGE - 1), u64::from(pages % 8) + 1);
+                let at = self.memory.at(at, 1) & !(PAGE - 1);
+                self.has_page &= at != DOORBELLS;
+                self.memory.unmap(at, u64::from(pages % 8) + 1);
             }
             Call::Advise { at, pages, advice } => {
                 let at = self.memory.at(at, 1) & !(PAGE - 1);

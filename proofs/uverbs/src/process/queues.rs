@@ -44,6 +44,7 @@ impl Process {
             object_id: u16::from(object % 24) | u16::from(object > 250) << 12,
             method_id: u16::from(method % 12) | u16::from(method > 250) << 12,
             num_attrs: count as u16,
+            driver_id: self.device.driver(),
             ..Default::default()
         };
         request.extend(bytes_of(&head));
