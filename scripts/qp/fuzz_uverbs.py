@@ -104,8 +104,9 @@ class Target:
             path.unlink()
 
     def last(self):
-        """The last inputs, in their order: [(number, hexadecimal digits)]."""
-        lines = (line.split() for line in (self.share / "last").read_text(errors="replace").split("\n"))
+        """The last inputs, in their order: [(number, hexadecimal digits)]; none before the first has run."""
+        path = self.share / "last"
+        lines = (line.split() for line in path.read_text(errors="replace").split("\n")) if path.exists() else ()
         return sorted((int(words[0]), words[1]) for words in lines if len(words) == 2)
 
     def first_of(self, inputs, times):
@@ -118,9 +119,10 @@ class Target:
         status = next((status for status in runs if status is not None), base.OWN_FAILURE)
         if status == 0:
             return None
-        if not (self.share / "last").exists():
+        last = self.last()
+        if not last:
             raise base.Fail("the guest could not replay")
-        return self.last()[-1][0] // times
+        return last[-1][0] // times
 
     def smaller(self, line):
         """An input that fails too, without most calls that are not needed for it."""
@@ -142,8 +144,6 @@ class Target:
         last = self.last()
         broken = OUT / "uverbs" / f"broken-{base.digest(*last)}"
         broken.write_text("".join(f"{line}\n" for _, line in last))
-        if not last:
-            return broken
         if self.first_of([last[-1][1]], AGAIN) is not None:
             broken.write_text(f"{self.smaller(last[-1][1])}\n")
         elif self.first_of([line for _, line in last], 1) is None:
@@ -171,7 +171,7 @@ def fuzz(args):
         target.covered()
     if not status:
         return 0
-    if status not in FAILURES or not (target.share / "last").exists():
+    if status not in FAILURES or not target.last():
         raise base.Fail(f"the fuzzer could not run ({status})")
     base.say(f"an input has failed: {guest.WHY.get(status, 'see above')}")
     broken = target.explain().relative_to(base.TOP)

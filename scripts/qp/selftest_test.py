@@ -102,6 +102,23 @@ class Uverbs(unittest.TestCase):
             (target.share / "last").write_text("000000016 aa  \n000000001 bb\n000000002 \n")
             self.assertEqual(target.last(), [(1, "bb"), (16, "aa")])
 
+    def test_a_guest_that_ends_before_the_first_input_has_not_replayed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            target = object.__new__(fuzz_uverbs.Target)
+            target.share, target.device = pathlib.Path(folder), "qpair"
+            for written, status, first in (("", 126, None), ("000000007 aa\n", 126, 3), ("", 0, None)):
+
+                def run(*_, written=written, status=status):
+                    (target.share / "last").write_text(written)
+                    return status
+
+                with self.subTest(written, status=status), unittest.mock.patch.object(target, "run", run):
+                    if status and not written:
+                        with self.assertRaises(base.Fail):
+                            target.first_of(["aa"] * 4, 2)
+                    else:
+                        self.assertEqual(target.first_of(["aa"] * 4, 2), first)
+
 
 class Suite(unittest.TestCase):
     def test_a_part_of_what_runs_as_a_whole_is_refused(self):
