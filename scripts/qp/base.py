@@ -57,6 +57,9 @@ LOCK_LOOK = 0.1
 # Seconds after which a step that is usually quick reports that it is running.
 QUIET_FOR = 3.0
 
+# A cause of a failed download that another run does not mend.
+LACKS = "the archive lacks a package"
+
 # Patterns in the log of a failed step, their cause, and the remedy.
 CAUSES = [
     (
@@ -65,16 +68,16 @@ CAUSES = [
         MORE_SPACE,
     ),
     (
+        r"unable to locate package|has no installation candidate|can't find a source to download|\b404  not found",
+        LACKS,
+        "use a complete mirror of Debian 13 with its backports in /etc/apt",
+    ),
+    (
         r"temporary failure resolving|could not (resolve|connect)|unable to connect"
         r"|connection (timed out|refused|reset)|failed to fetch|network is unreachable"
         r"|hash sum mismatch|unexpected size|spurious network error|failed to download",
         "a download broke off",
         "check the network and the proxy settings, then run again: completed downloads are kept",
-    ),
-    (
-        r"unable to locate package|has no installation candidate|can't find a source to download",
-        "the archive lacks a package",
-        "use a complete mirror of Debian 13 with its backports in /etc/apt",
     ),
     (
         r"cannot allocate memory|out of memory|killed signal terminated program|signal: 9",

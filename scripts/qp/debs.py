@@ -106,7 +106,7 @@ def of_modules():
 
 
 def of_qemu():
-    version, path = plugin.version(), f"usr/lib/{TRIPLET}/qpair/qpair-qemu.so"
+    version, path = plugin.EMULATORS[plugin.DISTRIBUTION].series, f"usr/lib/{TRIPLET}/qpair/qpair-qemu.so"
     major, minor = map(int, version.split("."))
     values = {"qemu": version, "qemu_next": f"{major}.{minor + 1}", "plugin": path}
     manual = base.TOP / "build/qpair-qemu.rst"

@@ -26,6 +26,8 @@ from qp import archive, base, cache, debian, model
 # Version of the recipe.
 RECIPE = 1
 
+# Which emulator runs.
+CHOICE = "QPAIR_QEMU"
 DISTRIBUTION = "distribution"
 BACKPORTS = "backports"
 
@@ -68,7 +70,6 @@ EXPORTS = "{ global: qemu_plugin_install; qemu_plugin_version; local: *; };\n"
 WARNINGS = ["-Wno-redundant-decls"]
 
 # Of backports: a source of the same series, and its digest.
-SERIES = "11.1"
 SPARE = "qemu_11.1.1+ds.orig.tar.xz"
 SPARE_DIGEST = "0b1376e75dbe3e2fea4e408f8669f88a723f419f36a5b7d74cc6a4cfe07e4f5e"
 POOL = "pool/main/q/qemu/"
@@ -85,9 +86,10 @@ EDITS = [
 
 @dataclasses.dataclass(frozen=True)
 class Emulator:
-    """A QEMU of Debian 13: of which suite, and what ninja makes of its source."""
+    """A QEMU of Debian 13: of which suite and series, and what ninja makes of its source."""
 
     name: str
+    series: str
     targets: tuple
 
     @property
@@ -104,22 +106,22 @@ class Emulator:
 
 
 EMULATORS = {
-    DISTRIBUTION: Emulator(DISTRIBUTION, ("config-host.h", *GENERATED, QTEST)),
-    BACKPORTS: Emulator(BACKPORTS, tuple(GENERATED)),
+    DISTRIBUTION: Emulator(DISTRIBUTION, "10.0", ("config-host.h", *GENERATED, QTEST)),
+    BACKPORTS: Emulator(BACKPORTS, "11.1", tuple(GENERATED)),
 }
 
 
-def unpack_emulator(folder, name=DISTRIBUTION):
-    """Unpacks the emulator; returns the version of its package."""
-    tree = archive.unpack_all((PACKAGE,), folder, release=f"{debian.suite()}-backports" if name == BACKPORTS else None)
+def unpack_emulator(emulator, folder):
+    """Unpacks an emulator; returns the version of its package."""
+    tree = archive.unpack_all((PACKAGE,), folder, release=f"{debian.suite()}-backports" if emulator.name == BACKPORTS else None)
     shutil.rmtree(folder / "emulator", ignore_errors=True)
-    for name in RUNTIME:
-        (folder / "emulator" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).rename(folder / "emulator" / name)
+    for path in RUNTIME:
+        (folder / "emulator" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tree / path).rename(folder / "emulator" / path)
     shutil.rmtree(tree)
     there = folder / "emulator"
     words = archive.program(there, f"usr/bin/{BINARY}")
-    search = [word for name in FIRMWARE for word in ("-L", there / name)]
+    search = [word for path in FIRMWARE for word in ("-L", there / path)]
     script = folder / BINARY
     script.write_text(f'#!/bin/sh\nQEMU_MODULE_DIR={shlex.quote(str(there / MODULES))} exec {shlex.join(map(str, words + search))} "$@"\n')
     script.chmod(0o755)
@@ -127,6 +129,12 @@ def unpack_emulator(folder, name=DISTRIBUTION):
     found = re.search(r"\(Debian (\S+)\)", said)
     if not found:
         raise base.Fail(f"{PACKAGE} is not Debian's: {said}", "use a mirror of Debian 13 in /etc/apt")
+    if not found[1].startswith(f"1:{emulator.series}."):
+        others = ", ".join(f"{CHOICE}={name}" for name in EMULATORS if name != emulator.name)
+        raise base.Fail(
+            f"the QEMU of {emulator.name} is {found[1]}, and qpair is for {emulator.series}",
+            f"use {others}, or a newer qpair; or port it: EMULATORS in scripts/qp/plugin.py has the series",
+        )
     return found[1]
 
 
@@ -153,8 +161,8 @@ def unpack_source(name, version, package, source):
     else:
         try:
             description = archive.backports_source(SOURCE, version, package)
-        except base.Fail:
-            if not version.startswith(f"1:{SERIES}."):
+        except base.Fail as failure:
+            if base.LACKS not in str(failure):
                 raise
             return unpack_spare(version, package, source)
     base.step(f"unpacking {description.stem}", ["dpkg-source", "--no-check", "-x", description, source])
@@ -191,8 +199,9 @@ def configure(emulator, folder, version):
             edit(source, change)
     build.mkdir()
     base.step("configuring QEMU, for its headers", [source / "configure", *FLAGS, f"--with-pkgversion=Debian {version}"], cwd=build)
-    base.step("generating QEMU's headers, compiling its accelerator for tests", ["ninja", "-C", build, *emulator.targets])
-    if QTEST in emulator.targets:
+    tests = QTEST in emulator.targets
+    base.step(f"generating QEMU's headers{', compiling its accelerator for tests' if tests else ''}", ["ninja", "-C", build, *emulator.targets])
+    if tests:
         shutil.copy2(build / QTEST, folder / "emulator" / MODULES)
     (folder / "options").write_text("\n".join(compiler_options(build)))
     keep(source, whole, [source / name for name in HEADERS])
@@ -211,7 +220,7 @@ def keep(folder, spare, paths):
 
 def build_entry(emulator, folder):
     cache.need_space((base.CACHE, SIZE))
-    version = unpack_emulator(folder, emulator.name)
+    version = unpack_emulator(emulator, folder)
     base.say(f"QEMU of {emulator.name}: {version}")
     configure(emulator, folder, version)
 
@@ -223,12 +232,6 @@ def folder(name=DISTRIBUTION):
 
 def prepared(name=DISTRIBUTION):
     return cache.entry(folder(name), functools.partial(build_entry, EMULATORS[name]))
-
-
-def version(name=DISTRIBUTION):
-    """The version of the emulator that the plugin is for: major and minor."""
-    text = (prepared(name) / "build/config-host.h").read_text()
-    return re.search(r'^#define QEMU_VERSION "(\d+\.\d+)', text, re.MULTILINE)[1]
 
 
 def compiler(entry, folder):

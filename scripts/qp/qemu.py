@@ -59,7 +59,7 @@ PLACE = "/run/qpair-qemu"
 BINARY = "qemu-system-x86_64"
 
 # Which emulator runs.
-CHOICE = "QPAIR_QEMU"
+CHOICE = plugin.CHOICE
 DISTRIBUTION = plugin.DISTRIBUTION
 BACKPORTS = plugin.BACKPORTS
 PATCHED = "patched"
@@ -207,7 +207,9 @@ def run(argv):
     parser.add_argument("--plugin", action="store_true", help="build the device as a plugin for that QEMU, or with QPAIR_QEMU=backports for that of backports, and print its path (Documentation/install.rst)")
     args, rest = parser.parse_known_args(argv)
     if args.plugin:
-        print(plugin.build(BACKPORTS if choice() == BACKPORTS else DISTRIBUTION))
+        if args.patched or args.plain or choice() == PATCHED:
+            raise base.Fail("the patched QEMU has the device linked into it, and needs no plugin", f"use {CHOICE}={DISTRIBUTION} or {BACKPORTS}")
+        print(plugin.build(choice()))
         return 0
     emulator = patched(args.plain) if args.patched or args.plain else binary()
     if rest:
