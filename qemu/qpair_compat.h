@@ -45,6 +45,14 @@ typedef void QpairClassData;
 #include "system/memory_cached.h"
 #ifdef QPAIR_PLUGIN
 #include "plugins/qemu-plugin.h"
+
+/*
+ * QEMU 10.0 lacks these. It has to load the plugin, which then refuses it with a
+ * remedy; the loader would name an undefined symbol.
+ */
+#pragma weak accel_irqchip_begin_route_changes
+#pragma weak accel_irqchip_commit_route_changes
+#pragma weak memory_region_enable_lockless_io
 #endif
 
 typedef const void QpairClassData;

@@ -17,9 +17,17 @@ def suite():
     return re.search(r"^VERSION_CODENAME=(\w+)$", pathlib.Path("/etc/os-release").read_text(), re.MULTILINE)[1]
 
 
+def backports():
+    return f"{suite()}-backports"
+
+
+def newer(package):
+    """A package of backports, with what it needs of the same suite."""
+    return f"{package}/{backports()}"
+
+
 def kernel(release, part="image"):
-    """A package of a kernel, with what it needs of the same suite."""
-    return f"linux-{part}-{release}/{suite()}-backports"
+    return newer(f"linux-{part}-{release}")
 
 
 def system(name, packages, finish=lambda folder: None):

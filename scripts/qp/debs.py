@@ -105,15 +105,29 @@ def of_modules():
     return Contents({f"usr/lib/modules/{kernel.release}/updates/{path.name}": path for path in modules}, {"release": kernel.release})
 
 
+def depends_on_qemu(series):
+    """The dependency on QEMU of one of the series: dpkg's is a conjunction of alternatives."""
+    name = plugin.PACKAGE
+    ends = [f"{major}.{int(minor) + 1}" for major, minor in (each.split(".") for each in series)]
+    gaps = [f"{name} (<< 1:{end}~) | {name} (>= 1:{start}~)" for end, start in zip(ends, series[1:])]
+    return ", ".join([f"{name} (>= 1:{series[0]}~)", *gaps, f"{name} (<< 1:{ends[-1]}~)"])
+
+
 def of_qemu():
-    version, path = plugin.EMULATORS[plugin.DISTRIBUTION].series, f"usr/lib/{TRIPLET}/qpair/qpair-qemu.so"
-    major, minor = map(int, version.split("."))
-    values = {"qemu": version, "qemu_next": f"{major}.{minor + 1}", "plugin": path}
+    folder, plugins = f"usr/lib/{TRIPLET}/qpair", {}
+    for name, emulator in plugin.EMULATORS.items():
+        try:
+            plugins[emulator.series] = plugin.build(name)
+        except plugin.OtherSeries as failure:
+            base.say(f"no plugin for QEMU {emulator.series} in the package: {failure}")
+    if not plugins:
+        raise base.Fail("the archive has no QEMU that qpair is for", "use a mirror of Debian 13 in /etc/apt")
+    values = {"qemu": " and ".join(plugins), "qemu_depends": depends_on_qemu([*plugins]), "folder": folder}
     manual = base.TOP / "build/qpair-qemu.rst"
     manual.write_text(filled((HERE / manual.name).read_text(), values))
     files = {
-        path: plugin.build(),
-        "usr/bin/qpair-qemu": plugin.wrapper(f"/{path}", plugin.BINARY).encode(),
+        **{f"{folder}/qpair-qemu-{series}.so": path for series, path in plugins.items()},
+        "usr/bin/qpair-qemu": plugin.wrapper(f"/{folder}", plugin.BINARY).encode(),
         "usr/share/man/man1/qpair-qemu.1.gz": packed(base.output("rst2man", manual).encode()),
     }
     return Contents(files, values, model.PACKAGE)

@@ -17,13 +17,13 @@ import shutil
 import subprocess
 import tomllib
 
-from qp import base, cache, check, debian, debs, jobs, kernel as kernels, ktap
+from qp import base, cache, check, debian, debs, jobs, kernel as kernels, ktap, plugin
 
 HERE = pathlib.Path(__file__).parent
 BUILD = base.TOP / "build/packages-test"
 
 # The systems, the third with what the table of packages has.
-HOST = ("qemu-system-x86", "lintian")
+HOST = (plugin.PACKAGE, "lintian")
 GUEST = ("ibverbs-utils", "kmod", "perftest", "rdma-core")
 BUILDER = "qpair-dkms"
 
@@ -117,6 +117,17 @@ def inside(root, script, *words):
     return script
 
 
+def use_on_host(results, root, suite=plugin.DISTRIBUTION):
+    """qpair-qemu takes the plugin for the QEMU of the suite, which refuses the others."""
+    chroot, there = ["chroot", root], plugin.EMULATORS[suite].series
+    results.command("host: help", *chroot, "qpair-qemu", "-device", "qpair,help", wanted="qpair options:")
+    results.command("host: the plugin", *chroot, "qpair-qemu", "--help", wanted=f"/qpair-qemu-{there}.so\n")
+    for series in (other.series for other in plugin.EMULATORS.values() if other.name != suite):
+        script = f"{plugin.BINARY} -display none -plugin /usr/lib/{debs.TRIPLET}/qpair/qpair-qemu-{series}.so; [ $? = 1 ]"
+        wanted = f"the plugin is built for QEMU {series}, and this is QEMU {there}."
+        results.command(f"host: the plugin for {series} is refused", *chroot, "sh", "-c", script, wanted=wanted)
+
+
 def install(slower):
     """Job: the life of the packages on a host and in its guest."""
     cache.discard(BUILD)
@@ -139,7 +150,7 @@ def install(slower):
     results.command("lintian", *chroot, "lintian", "--allow-root", "--fail-on", "error,warning", *names)
     for version, packages in versions.items():
         results.command(f"host: install {version}", *chroot, "dpkg", "-i", *(f"/tmp/{path.name}" for path in of(packages, FOR_HOSTS)))
-        results.command("host: help", *chroot, "qpair-qemu", "-device", "qpair,help", wanted="qpair options:")
+        use_on_host(results, root)
     results.count.add(in_guest(guest, root, share, slower))
     results.command("host: remove", *chroot, "dpkg", "--remove", FOR_HOSTS)
     results.command("host: purge", *chroot, "dpkg", "--purge", FOR_HOSTS)

@@ -84,6 +84,10 @@ EDITS = [
 ]
 
 
+class OtherSeries(base.Fail):
+    """The suite has a QEMU that qpair is not for."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Emulator:
     """A QEMU of Debian 13: of which suite and series, and what ninja makes of its source."""
@@ -113,7 +117,7 @@ EMULATORS = {
 
 def unpack_emulator(emulator, folder):
     """Unpacks an emulator; returns the version of its package."""
-    tree = archive.unpack_all((PACKAGE,), folder, release=f"{debian.suite()}-backports" if emulator.name == BACKPORTS else None)
+    tree = archive.unpack_all((PACKAGE,), folder, release=debian.backports() if emulator.name == BACKPORTS else None)
     shutil.rmtree(folder / "emulator", ignore_errors=True)
     for path in RUNTIME:
         (folder / "emulator" / path).parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +135,7 @@ def unpack_emulator(emulator, folder):
         raise base.Fail(f"{PACKAGE} is not Debian's: {said}", "use a mirror of Debian 13 in /etc/apt")
     if not found[1].startswith(f"1:{emulator.series}."):
         others = ", ".join(f"{CHOICE}={name}" for name in EMULATORS if name != emulator.name)
-        raise base.Fail(
+        raise OtherSeries(
             f"the QEMU of {emulator.name} is {found[1]}, and qpair is for {emulator.series}",
             f"use {others}, or a newer qpair; or port it: EMULATORS in scripts/qp/plugin.py has the series",
         )
@@ -235,8 +239,8 @@ def prepared(name=DISTRIBUTION):
 
 
 def compiler(entry, folder):
-    """The words with which gcc compiles a file of the device."""
-    return ["gcc", *(entry / "options").read_text().splitlines(), f"-I{folder}", f"-I{HERE}"]
+    """The words with which gcc compiles a file of the device; the path of the cache is not in the result."""
+    return ["gcc", *(entry / "options").read_text().splitlines(), f"-fmacro-prefix-map={entry}/=", f"-I{folder}", f"-I{HERE}"]
 
 
 def generate_traces(entry, folder):
@@ -269,7 +273,7 @@ def tests(name=DISTRIBUTION):
 
 
 def wrapper(plugin, emulator):
-    """The text of the program that runs an emulator with the plugin."""
+    """The text of the program that runs an emulator with the plugin, or with its own of a directory."""
     text = (HERE / "qpair-qemu.in").read_text()
     for name, path in (("PLUGIN", plugin), ("EMULATOR", emulator)):
         text = text.replace(f"@{name}@", shlex.quote(str(path)))

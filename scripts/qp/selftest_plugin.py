@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of qp/plugin.py: run by `scripts/check scripts`."""
+"""Tests of qp/plugin.py, and of the choice of a plugin in the package qpair-qemu: run by `scripts/check scripts`."""
 
 import os
 import pathlib
+import subprocess
 import tempfile
 import unittest
 from unittest import mock
 
-from qp import archive, base, plugin, qemu
+from qp import archive, base, debs, plugin, qemu
 
 BACKPORTS = plugin.EMULATORS[plugin.BACKPORTS]
 
@@ -24,6 +25,79 @@ class Temporary(unittest.TestCase):
         path.write_text(text)
         path.chmod(0o755)
         return path
+
+
+class Wrapper(Temporary):
+    """qpair-qemu with a directory of plugins, and an emulator that prints its words."""
+
+    def setUp(self):
+        super().setUp()
+        for series in ("10.0", "11.1"):
+            self.put(f"lib/qpair-qemu-{series}.so", "")
+        self.wrapper = self.put("qpair-qemu", plugin.wrapper(self.folder / "lib", plugin.BINARY))
+
+    def emulator(self, said, status=0):
+        self.put(f"bin/{plugin.BINARY}", f'#!/bin/sh\n[ "$*" != --version ] || {{ echo "{said}"; exit {status}; }}\necho "$*"\n')
+
+    def run_with(self, *words):
+        done = subprocess.run(["/bin/sh", self.wrapper, *words], env={"PATH": f"{self.folder}/bin:/bin"}, capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_the_plugin_is_that_of_the_emulator(self):
+        for version in ("10.0.0", "10.0.13 (Debian 1:10.0.13+ds-0+deb13u1)", "11.1.3 (Debian 1:11.1.3+ds-1~bpo13+1)", "11.1.0-rc2"):
+            self.emulator(f"QEMU emulator version {version}\nCopyright (c) 2003-2026 Fabrice Bellard")
+            file = f"{self.folder}/lib/qpair-qemu-{version[:4]}.so"
+            self.assertEqual(self.run_with("-S", "-m", "1G"), (0, f"-plugin {file} -S -m 1G\n", ""))
+            self.assertEqual(self.run_with("-device", "qpair,help"), (0, f"-plugin {file},help=qpair\n", ""))
+
+    def test_help_names_the_plugin_before_that_of_the_emulator(self):
+        self.emulator("QEMU emulator version 11.1.3")
+        for word in ("-h", "-help", "--help"):
+            status, text, errors = self.run_with(word)
+            self.assertRegex(text, rf"^usage: qpair-qemu (?s:.*)/lib/qpair-qemu-11\.1\.so\n(?s:.*)\n-plugin \S+ {word}\n$")
+            self.assertEqual((status, errors), (0, ""))
+
+    def refused(self, cause, remedy):
+        status, text, errors = self.run_with("-S")
+        self.assertEqual((status, text), (1, ""))
+        self.assertRegex(errors, rf"^qpair-qemu: error: {cause}\nqpair-qemu: remedy: {remedy}\n$")
+
+    def test_other_versions_are_refused_with_cause_and_remedy(self):
+        remedy = "apt install qemu-system-x86 of Debian 13 or of its backports, or a newer qpair-qemu"
+        for version in ("9.2.4", "10.1.0", "11.0.2", "11.10.1", "1.1.0", "110.0.1"):
+            self.emulator(f"QEMU emulator version {version} (x)")
+            self.refused(rf"{self.folder}/bin/{plugin.BINARY} is QEMU {version}, and the plugins are for QEMU 10\.0 and 11\.1", remedy)
+        for said, status in (("", 0), ("", 127), ("no such option", 1)):
+            self.emulator(said, status)
+            self.refused(".* is QEMU of an unknown version, and .*", remedy)
+
+    def test_a_missing_emulator_is_named(self):
+        self.refused("there is no program qemu-system-x86_64", "apt install qemu-system-x86")
+
+    def test_one_plugin_needs_no_version(self):
+        file = self.put("one.so", "")
+        self.wrapper.write_text(plugin.wrapper(file, plugin.BINARY))
+        self.emulator("", 1)
+        self.assertEqual(self.run_with("-S"), (0, f"-plugin {file} -S\n", ""))
+
+
+class Dependency(unittest.TestCase):
+    """What dpkg makes of the dependency on QEMU."""
+
+    PROGRAM = "use Dpkg::Deps; my $facts = Dpkg::Deps::KnownFacts->new;" \
+        "$facts->add_installed_package('qemu-system-x86', $ARGV[1], 'amd64', 'foreign');" \
+        "print deps_parse($ARGV[0], host_arch => 'amd64')->get_evaluation($facts) ? 'yes' : 'no'"
+
+    def test_one_of_the_series_satisfies_it(self):
+        for series, fine, others in (
+            (["10.0"], ["10.0.2", "10.0~rc1"], ["9.2.1", "10.1.0", "10.1~rc1", "11.1.0"]),
+            (["10.0", "11.1"], ["10.0.13", "11.1.3", "11.1~rc2"], ["9.2.4", "10.1.0", "10.1~rc1", "10.2.1", "11.0.9", "11.2.0", "11.2~rc0", "11.10.0"]),
+            (["9.9", "10.0", "11.1"], ["9.9.1", "10.0.13", "11.1.3"], ["9.8.9", "9.10.0", "10.1.0", "11.0.9", "11.2.0"]),
+        ):
+            text = debs.depends_on_qemu(series)
+            for version in (*fine, *others):
+                said = base.output("perl", "-e", self.PROGRAM, text, f"1:{version}+ds-1~bpo13+1")
+                self.assertEqual(said, "yes" if version in fine else "no", f"{version}: {text}")
 
 
 class Sources(Temporary):
@@ -52,13 +126,29 @@ class Sources(Temporary):
         return plugin.unpack_emulator(BACKPORTS, self.folder)
 
     def test_an_emulator_of_another_series_is_refused_when_it_is_unpacked(self):
-        with self.assertRaises(base.Fail) as failure:
+        with self.assertRaises(plugin.OtherSeries) as failure:
             self.emulator("11.2.0")
         self.assertEqual(str(failure.exception), "the QEMU of backports is 1:11.2.0+ds-1, and qpair is for 11.1")
         self.assertIn("QPAIR_QEMU=distribution", failure.exception.remedy)
 
     def test_an_emulator_of_the_series_has_the_version_of_its_package(self):
         self.assertEqual(self.emulator("11.1.9"), "1:11.1.9+ds-1")
+
+    def packaged(self, build):
+        self.enterContext(mock.patch.object(base, "TOP", self.folder))
+        self.put("build/x", "")
+        self.enterContext(mock.patch.object(base, "say"))
+        self.enterContext(mock.patch.object(plugin, "build", side_effect=build))
+        return debs.of_qemu()
+
+    def test_a_suite_of_another_series_has_no_plugin_in_the_package(self):
+        contents = self.packaged([self.folder / "a.so", plugin.OtherSeries("backports has 11.2")])
+        self.assertEqual([name for name in contents.files if name.endswith(".so")], ["usr/lib/x86_64-linux-gnu/qpair/qpair-qemu-10.0.so"])
+        self.assertEqual(contents.values["qemu_depends"], "qemu-system-x86 (>= 1:10.0~), qemu-system-x86 (<< 1:10.1~)")
+        self.assertIn("11.2", base.say.call_args.args[0])
+
+    def test_a_package_without_any_plugin_is_refused(self):
+        self.assertRaisesRegex(base.Fail, "no QEMU", self.packaged, [plugin.OtherSeries("a"), plugin.OtherSeries("b")])
 
 
 class Choice(unittest.TestCase):

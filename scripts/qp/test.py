@@ -419,7 +419,8 @@ def run(argv):
         if asked.get(layer) and not any(job.layer == layer for job in found):
             raise base.Fail(f"no test of {layer} has the name {' or '.join(asked[layer])}", f"scripts/test --list {layer}")
     booted = dict.fromkeys(job.kernel for job in found if job.kernel)
-    emulators = set(qemu.NAMES) if args.all else {qemu.choice()} | ({qemu.DISTRIBUTION} if "device" in layers else set())
+    used = {"device": {qemu.DISTRIBUTION}, "packages": {qemu.DISTRIBUTION, qemu.BACKPORTS}}
+    emulators = set(qemu.NAMES) if args.all else {qemu.choice()}.union(*(used.get(layer, set()) for layer in layers))
     space.need(booted, set() if ON_HOST.issuperset(layers) else emulators, host=not ON_HOST.isdisjoint(layers), tree="tree" in layers)
     jobs.begin()
     # The guests' module is the one that is built without warnings, so that it is built once.
