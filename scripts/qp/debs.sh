@@ -3,7 +3,8 @@
 #
 # debs.sh: the life of the packages for guests, in a Debian of its own packages
 # alone (qp/debs_suite.py). Beside it are two versions of them, in first and
-# second, and the modules that dkms.sh built, in dkms. Prints TAP.
+# second, the modules that dkms.sh built, in dkms, and packaging/debian, in
+# tests. Prints TAP.
 here=$(dirname -- "$0")
 export DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8
 # shellcheck source=qp/tap.sh
@@ -83,4 +84,6 @@ check 'remove' sh -c 'rmmod qpair_stream qpair && apt-get remove -y "qpair-*"'
 check 'what is left' removed
 check 'purge' apt-get purge -y 'qpair-*'
 check 'nothing is left' nothing
+# It installs the packages again.
+check 'autopkgtest' autopkgtest --test-name=guest --ignore-restrictions=isolation-machine "$here"/first/*.deb "$here/tests" -- null
 echo "1..$count"

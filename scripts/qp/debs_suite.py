@@ -23,8 +23,8 @@ HERE = pathlib.Path(__file__).parent
 BUILD = base.TOP / "build/packages-test"
 
 # The systems, the third with what the table of packages has.
-HOST = (plugin.PACKAGE, "lintian")
-GUEST = ("ibverbs-utils", "kmod", "perftest", "rdma-core")
+HOST = (plugin.PACKAGE, "autopkgtest", "lintian")
+GUEST = ("autopkgtest", "ibverbs-utils", "kmod", "perftest", "rdma-core")
 BUILDER = "qpair-dkms"
 
 # The two versions, and where the packages are installed.
@@ -53,6 +53,10 @@ exec unshare --mount sh -c '
 
 # Runs dkms.sh.
 BUILDS = 'mount --bind "$1" "$0/mnt" && mount --rbind /dev "$0/dev" && mount -t proc proc "$0/proc" && exec chroot "$0" sh /mnt/dkms.sh'
+# Runs a command in a system.
+IN_SYSTEM = 'mount --rbind /dev "$0/dev" && mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
+# What autopkgtest runs.
+TESTS = debs.HERE / "debian"
 
 
 def make_disk(folder):
@@ -140,6 +144,7 @@ def install(slower):
             shutil.copyfile(path, share / name / path.name)
     for script in ("tap.sh", "debs.sh"):
         shutil.copyfile(HERE / script, share / script)
+    shutil.copytree(TESTS, share / "tests" / TESTS.name)
     results = Results()
     results.count.add(with_dkms(versions, share))
     guest = debian.system("guest", (*GUEST, debian.kernel(kernels.get("stock").release)), make_disk)
@@ -155,6 +160,9 @@ def install(slower):
     results.command("host: remove", *chroot, "dpkg", "--remove", FOR_HOSTS)
     results.command("host: purge", *chroot, "dpkg", "--purge", FOR_HOSTS)
     results.tell("host: nothing is left", sorted(files(root) ^ before))
+    shutil.copytree(TESTS, root / "tmp/tests" / TESTS.name)
+    words = [*(f"/tmp/{path.name}" for path in of(versions[FIRST], FOR_HOSTS)), "/tmp/tests"]
+    results.command("host: autopkgtest", "unshare", "--mount", "sh", "-c", IN_SYSTEM, root, "autopkgtest", "--test-name=host", *words, "--", "null")
     if not results.count.failed:
         cache.discard(BUILD)
     return results.count
