@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """DMA with an IOMMU in front of the device: cases of device.py."""
 
-from driver import CQ, EQ, FATAL, QEMU, REG, REMOTE_OPERATION, RESET, Driver, Registrar, Writer, device
+from driver import BELL, CQ, EQ, FATAL, QEMU, REG, REMOTE_OPERATION, RESET, Driver, Registrar, Writer, device
 from machine import Iommu, Machine
 
 
@@ -118,7 +118,29 @@ def a_large_message_takes_few_rounds():
             assert rounds <= 4, f"{rounds} rounds for 8 turns, shift {shift:#x}"
 
 
+def entries_do_not_go_to_devices():
+    """The EQ is in memory when it is created; afterwards its address is another device's
+    doorbells."""
+    with Machine(*QEMU, "-device", "intel-iommu", *device(), "-device", "qpair,id=r,addr=5") as m:
+        f = Driver(m, 4)
+        g = Driver(m, 5, bars={0: 0xC2000000, 2: 0xD0000000, 4: 0xC3000000})
+        g.up()
+        table = Iommu(m)
+        table.on(devfn=4 << 3, iova=EQ, shift=0x1000000)
+        f.enable()
+        f.shift = 0x1000000
+        f.start()
+        f.query()
+        table.map(EQ, g.bars[2])
+        f.doorbell(BELL["EQ_HEAD"], 0)
+        f.doorbell(BELL["CQ_ARM_NEXT"], 0)
+        f.until(lambda: f.register(REG["STATUS"]) & FATAL)
+        assert m.get("dma-faults")
+        assert m.get("sq-doorbells", "r") + m.get("violations", "r") == 0, "DMA rang a doorbell"
+
+
 TESTS = [
+    entries_do_not_go_to_devices,
     behind_an_iommu_nothing_is_kept,
     payload_goes_where_the_iommu_says,
     tables_are_where_the_iommu_says,
