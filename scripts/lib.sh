@@ -24,7 +24,7 @@ die() {
 }
 
 # Version of the way in which scripts/root creates a root of the same packages.
-root_recipe=2
+root_recipe=3
 
 # The name of this checkout's root: a hash of its inputs, so that an edit of the
 # package list creates a new root, and checkouts with the same list share one.

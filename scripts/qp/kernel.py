@@ -34,6 +34,15 @@ RANGE = " to ".join(f"{major}.{minor}" for major, minor in sorted({FIRST, LAST})
 # Versions of the recipes below.
 RECIPES = {"stock": 2, "test": 1, "debug": 1}
 
+# Files of a source tree that none of the kernels has, as patterns of tar, in which * matches a slash.
+# Makefiles and Kconfig files stay.
+LEFT_OUT = [
+    "arch/[!x]*/*.[chS]", "arch/*.dts*", "Documentation/devicetree/*.yaml", "Documentation/translations/*",
+    *(f"{folder}/*.[ch]" for folder in ("drivers/accel", "drivers/clk", "drivers/gpu", "drivers/iio", "drivers/media",
+        "drivers/net/wireless", "drivers/pinctrl", "drivers/staging", "sound", "tools/perf", "tools/testing")),
+    "tools/perf/pmu-events/*.json",
+]  # fmt: skip
+
 CONFIGS = base.SCRIPTS / "kernel-configs"
 NAMES = ("stock", "test", "debug")
 
@@ -104,8 +113,10 @@ def source_folder(version):
 
 
 def source(series, version):
-    """A kernel source tree, unpacked and otherwise unmodified, without a driver that takes a third of
-    its size and is in none of the kernels."""
+    """A kernel source tree, unpacked and otherwise unmodified, without what none of the kernels has and
+    takes two thirds of its size."""
+    top = f"linux-source-{series}"
+    left = [f"--exclude={top}/{pattern}" for pattern in LEFT_OUT]
 
     def build(folder):
         package = archive.download(f"linux-source-{series}", version)
@@ -117,8 +128,8 @@ def source(series, version):
             [
                 "sh", "-c",
                 'set -e; dpkg-deb --fsys-tarfile "$1" | tar -xO --wildcards "./usr/src/linux-source-*.tar.xz"'
-                ' | tar -xJ --strip-components=1 --exclude="*/drivers/gpu/drm/amd/*.[ch]" -C "$2"; test -f "$2/Makefile"',
-                "sh", package, folder / "tree",
+                ' | (cd "$2" && shift 2 && exec tar -xJ --strip-components=1 --anchored "$@"); test -f "$2/Makefile"',
+                "sh", package, folder / "tree", *left,
             ],
         )  # fmt: skip
         package.unlink()
