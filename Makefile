@@ -49,8 +49,8 @@ bench: ## measure, into build/bench: figures, a table beside their goals, plots
 	@scripts/bench
 
 # What KDIR names has to be a kernel tree that was built.
-kdir_is_built = test -z "$(KDIR)" || test -f "$(KDIR)/include/config/kernel.release" || \
-	{ echo 'qpair: error: KDIR=$(KDIR) is no built kernel tree; remedy: make modules_prepare in it' >&2; exit 1; }
+kdir_is_built = test -z "$(KDIR)" || scripts/in-root test -f "$(KDIR)/include/config/kernel.release" || \
+	{ echo 'qpair: error: KDIR=$(KDIR) is no built kernel tree; remedy: make modules_prepare in it; it is not below /usr or /lib, which are those of the build root' >&2; exit 1; }
 
 modules: ## build the modules, in build/module [KDIR=/path/to/kernel/tree]
 	@$(kdir_is_built)

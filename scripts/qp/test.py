@@ -7,7 +7,7 @@ layer   what runs
 host    `cargo test` of the workspace: rules, device model, ring code
 mutants the suites of the rules, of the device and of the library, under each wrong variant, which they must catch;
         every interleaving of small instances of the event path and of flow control; the order of memory of the rings
-device  the device in QEMU, without a guest: PCI, properties, DMA, reset, unplug; linked into it, and as a plugin
+device  the device in QEMU, without a guest: PCI, properties, DMA, reset, unplug; as a plugin, and with --all linked into it
 kunit   the module's KUnit suites, in the debug kernel
 tree    the driver in the source of the debug kernel: each patch of `make series` builds, checkpatch, clippy, rustdoc,
         and a guest of that kernel
