@@ -17,8 +17,10 @@ doorbells, work requests, changes of its memory; it forks, closes, dies, and in 
 device is reset or its driver unbound meanwhile. The module is built with counters, as for
 scripts/coverage, which guide the engine. A report of the kernel is a failure, and so is a process
 that cannot be killed, or a device that does not work any more. The input is then made smaller, in
-further guests, and the command is printed that replays it and prints its calls.
---device rxe does the same to soft-RoCE, without guidance.
+further guests, and the command is printed that replays it and prints its calls. A run begins with
+the inputs of proofs/uverbs/corpus.txt, and with those that earlier runs have found.
+--device roce has a port of RoCE, which changes too. --device rxe does the same to soft-RoCE, without
+guidance.
 """
 
 import argparse
@@ -100,7 +102,8 @@ def run(argv):
     parser.add_argument("--accept", action="store_true", help="add inputs that reach new code to the corpus")
     add = parser.add_argument_group("of uverbs").add_argument
     add("--kernel", choices=kernels.NAMES, default="stock", help="the guest's kernel (%(default)s)")
-    add("--device", choices=fuzz_uverbs.DEVICES, default="qpair", help="%(default)s, or soft-RoCE to compare with")
+    add("--device", choices=fuzz_uverbs.DEVICES, default="qpair", help="%(default)s; roce, the same with a port of RoCE; or soft-RoCE to compare with")
+    add("--as-found", action="store_true", help="do not make an input smaller that fails")
     add("--replay", type=pathlib.Path, metavar="FILE", help="run the inputs of a file, and print their calls")
     args = parser.parse_args(argv)
     base.known("target", [args.target], [*TARGETS, UVERBS])

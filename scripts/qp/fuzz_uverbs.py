@@ -3,7 +3,8 @@
 
 The module is built with the counters of scripts/coverage, which guide the engine. The guest shares a
 folder, build/fuzz/uverbs/DEVICE: it has the program, the inputs to begin with, those that were found,
-and the last ones, which are there whatever ends the guest.
+and the last ones, which are there whatever ends the guest. Those to begin with are of
+proofs/uverbs/corpus.txt, and what earlier runs have found.
 """
 
 import os
@@ -17,7 +18,14 @@ from qp import base, coverage, guest, payload
 SOURCE = base.TOP / "proofs/uverbs"
 OUT = payload.BUILD / "fuzz"
 PROGRAM = "fuzz-uverbs"
-DEVICES = {"qpair": "qpair0", "rxe": "rxe0"}
+CORPUS = SOURCE / "corpus.txt"
+DEVICES = {"qpair": "qpair0", "roce": "qpair0", "rxe": "rxe0"}
+# What the guest of each needs, and what it runs before.
+GUESTS = {
+    "qpair": ([], ""),
+    "roce": (["--verbs", "--device-opt", "mac=52:54:00:12:34:56"], "roce"),
+    "rxe": (["--verbs", "--devices", "0"], "soft-roce"),
+}
 
 # Bytes of a record of an input, as proofs/uverbs/src/call.rs has it: one call.
 RECORD = 40
@@ -31,6 +39,15 @@ FAILURES = (3, guest.TIMED_OUT, guest.KERNEL_REPORTED, base.OWN_FAILURE)
 MOVED, ENDS = "iotlb_to_section: Assertion", 3
 # What has the coverage that is printed.
 ROOMS = ("rust/kernel/rdma", "rust/object", "rust")
+
+
+# How many inputs the corpus has, at most, and the seconds to choose them.
+KEPT, ACCEPTING = 150, 600
+
+
+def corpus():
+    """The inputs of the checkout."""
+    return [line for line in CORPUS.read_text().splitlines() if not line.startswith("#")]
 
 
 def build():
@@ -55,18 +72,18 @@ class Target:
         self.counts = OUT / "uverbs" / "counters"
         for folder in (self.share, self.counts):
             folder.mkdir(parents=True, exist_ok=True)
+        for path in self.counts.iterdir():
+            path.unlink()
         shutil.copy2(build(), self.share / PROGRAM)
 
     def run(self, words, seconds, out=None):
         """The status of the program in a guest; None if QEMU ended it."""
-        options = ["--kernel", self.kernel, "--share", self.share, "--timeout", f"{seconds + BOOT:.0f}", "--package", "proofs-uverbs"]
-        command = f"./{PROGRAM} {words}"
+        options, before = GUESTS[self.device]
+        options = ["--kernel", self.kernel, "--share", self.share, "--timeout", f"{seconds + BOOT:.0f}", "--package", "proofs-uverbs", *options]
+        command = " && ".join(filter(None, [before, f"./{PROGRAM} {words}"]))
         env = {**os.environ}
-        if self.device == "qpair":
+        if self.device != "rxe":
             env["QPAIR_COVERAGE"] = str(self.counts)
-        else:
-            options += ["--verbs", "--devices", "0"]
-            command = f"soft-roce && {command}"
         words = [base.SCRIPTS / "guest", *options, "--", "sh", "-c", command]
         log = self.share / "log"
         with open(log, "wb") as said:
@@ -79,29 +96,49 @@ class Target:
             print(text, end="", file=sys.stderr, flush=True)
         return status
 
+    def read(self, name):
+        """The inputs of a file of the share."""
+        path = self.share / name
+        return path.read_text().split() if path.exists() else []
+
+    def write(self, name, inputs):
+        (self.share / name).write_text("".join(f"{line}\n" for line in dict.fromkeys(inputs)))
+
     def begin(self):
-        """Writes the inputs to begin with: those of the checkout, and what earlier guests have found."""
-        start, found = self.share / "start", self.share / "found"
-        kept = found.read_text() if found.exists() else ""
-        start.write_text((SOURCE / "corpus.txt").read_text() + kept)
-        for name in ("found", "last"):
+        """Writes the inputs to begin with."""
+        # A guest that has not ended by itself may not have run all again.
+        self.write("found", [*self.read("found"), *self.read("new")])
+        self.write("start", [*corpus(), *self.read("found")])
+        for name in ("new", "last"):
             (self.share / name).unlink(missing_ok=True)
 
+    def accept(self):
+        """Adds found inputs to the corpus, without the calls that they do not need."""
+        self.write("start", corpus())
+        (self.share / "reduced").unlink(missing_ok=True)
+        status = self.run(f"reduce {DEVICES[self.device]} found", ACCEPTING)
+        added = self.read("reduced")[: max(0, KEPT - len(corpus()))]
+        with open(CORPUS, "a") as lines:
+            lines.writelines(f"{line}\n" for line in added)
+        base.say(f"{len(added)} inputs added to the corpus")
+        return status
+
     def covered(self):
-        """Prints the lines of the module that this run has reached."""
-        files = sorted(self.counts.iterdir(), key=lambda path: path.stat().st_mtime)
-        if not files or not files[-1].stat().st_size:
+        """Prints the lines of the module that the guests of this run have reached, of those that ended
+        by themselves."""
+        files = [path for path in sorted(self.counts.glob(f"{self.kernel}-*")) if path.stat().st_size]
+        if not files:
             return
         coverage.OUT.mkdir(parents=True, exist_ok=True)
-        raw, module = self.share / "profraw", payload.counted(self.kernel)
-        raw.write_bytes(coverage.profile(files[-1].read_bytes(), module))
-        found = coverage.lines_of([(coverage.MODULE, module, coverage.merged([raw], "uverbs"))])
+        module = payload.counted(self.kernel)
+        raw = [path.with_suffix(".profraw") for path in files]
+        for path, counters in zip(raw, files):
+            path.write_bytes(coverage.profile(counters.read_bytes(), module))
+        found = coverage.lines_of([(coverage.MODULE, module, coverage.merged(raw, "uverbs"))])
         for room in ROOMS:
             mine = [counts for file, counts in found.items() if file.startswith(f"{room}/")]
             total, ran = sum(map(len, mine)), sum(times > 0 for counts in mine for times in counts.values())
             print(f"{room:20} {total:6} lines {ran:6} ran {100 * ran / max(total, 1):6.1f} %")
-        for path in (raw, *files):
-            path.unlink()
 
     def last(self):
         """The last inputs, in their order: [(number, hexadecimal digits)]; none before the first has run."""
@@ -139,11 +176,13 @@ class Target:
                 size = min(size, len(line) // (2 * RECORD) // 2)
         return line
 
-    def explain(self):
-        """Minimises what has failed; returns the file that has it."""
+    def explain(self, as_found):
+        """Minimises what has failed, unless it is to be as it was found; returns the file that has it."""
         last = self.last()
         broken = OUT / "uverbs" / f"broken-{base.digest(*last)}"
         broken.write_text("".join(f"{line}\n" for _, line in last))
+        if as_found:
+            return broken
         if self.first_of([last[-1][1]], AGAIN) is not None:
             broken.write_text(f"{self.smaller(last[-1][1])}\n")
         elif self.first_of([line for _, line in last], 1) is None:
@@ -160,19 +199,21 @@ def fuzz(args):
         status = target.run(f"replay {name} again 1", len(args.replay.read_text().splitlines()) * SLOWEST)
         return base.OWN_FAILURE if status is None else status
     seed = args.seed or int.from_bytes(os.urandom(4))
-    until, left, status = time.monotonic() + args.time, args.time, None
+    until, left, status = time.monotonic() + args.time, args.time, None if args.time else 0
     while status is None and left > 0:
         base.say(f"fuzzing {name} for {left:.0f} s with seed {seed}")
         target.begin()
         status = target.run(f"fuzz {name} {left:.0f} {seed}", left)
+        if status == 0:
+            (target.share / "new").replace(target.share / "found")
         # The boot counts after the first time only.
         seed, left = seed + 1, until - time.monotonic()
-    if args.device == "qpair":
+    if args.device != "rxe":
         target.covered()
     if not status:
-        return 0
+        return target.accept() if args.accept else 0
     if status not in FAILURES or not target.last():
         raise base.Fail(f"the fuzzer could not run ({status})")
     base.say(f"an input has failed: {guest.WHY.get(status, 'see above')}")
-    broken = target.explain().relative_to(base.TOP)
+    broken = target.explain(args.as_found).relative_to(base.TOP)
     raise base.Fail("an input has failed", f"scripts/fuzz uverbs --device {args.device} --kernel {args.kernel} --replay {broken} runs it again, and prints its calls")

@@ -40,7 +40,8 @@ def steps(hours, rounds):
     runs = -(-rounds // ROUNDS)
     guests = tomllib.loads(PLAN.read_text())["guests"]
     found = {f"fuzz-{target}": ["scripts/fuzz", target, "--time", seconds] for target in fuzz.TARGETS}
-    found["fuzz-uverbs"] = ["scripts/fuzz", "uverbs", "--kernel", "debug", "--time", seconds]
+    for name, dev in (("uverbs", "qpair"), ("roce", "roce")):
+        found[f"fuzz-{name}"] = ["scripts/fuzz", "uverbs", "--device", dev, "--kernel", "debug", "--time", seconds]
     for name, (case, guest) in ENDINGS.items():
         words = ["qpair-selftest", "--rounds", -(-rounds // runs), "--repeat", runs, case]
         found[name] = ["scripts/guest", *guests[guest], "--timeout", 300 + rounds * SECONDS, "--", *words]

@@ -102,6 +102,18 @@ class Uverbs(unittest.TestCase):
             (target.share / "last").write_text("000000016 aa  \n000000001 bb\n000000002 \n")
             self.assertEqual(target.last(), [(1, "bb"), (16, "aa")])
 
+    def test_what_was_found_is_kept_until_it_has_run_again(self):
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(fuzz_uverbs, "corpus", lambda: ["aa"]):
+            target = object.__new__(fuzz_uverbs.Target)
+            target.share = pathlib.Path(folder)
+            target.begin()
+            self.assertEqual(target.read("start"), ["aa"])
+            # The first guest is killed, and so is the second before it has found something.
+            (target.share / "new").write_text("aa\nbb\n")
+            for _ in range(2):
+                target.begin()
+                self.assertEqual(target.read("start"), ["aa", "bb"])
+
     def test_a_guest_that_ends_before_the_first_input_has_not_replayed(self):
         with tempfile.TemporaryDirectory() as folder:
             target = object.__new__(fuzz_uverbs.Target)

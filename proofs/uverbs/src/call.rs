@@ -167,24 +167,32 @@ pub(crate) fn calls(input: &[u8]) -> Vec<Call> {
         .collect()
 }
 
-/// What most inputs begin with: two connected queue pairs, a region, an SRQ and a window.
+/// What most inputs begin with: a region, and a queue pair that is connected to itself. Or two, with an
+/// SRQ and a window, by twice as many commands.
 #[rustfmt::skip]
-pub(crate) fn usual() -> Vec<Call> {
+pub(crate) fn usual(more: bool) -> Vec<Call> {
     let (twist, first, second, at, depth) = (Twist::NONE, Pick(0), Pick(1), At(0), Size::USUAL);
     let cq = Call::CreateCq { at, depth, short: 0, vector: 0, channel: 0, eventfd: 0, twist };
     let qp = Call::CreateQp {
         pd: first, send: first, recv: second, srq: 0, sort: 0, sq: depth, sq_at: at, rq: depth, rq_at: at, stride: 0, flags: 0, twist,
     };
-    vec![
+    let mut all = vec![
         Call::Open { legacy: false, events: true },
         Call::AllocPd { twist },
         Call::RegMr { pd: first, at, bytes: depth, less: 0, access: 0, other: false, twist },
-        Call::AllocMw { pd: first, kind: 0, twist },
-        cq, cq, qp, qp,
-        Call::CreateSrq { pd: first, at, depth, stride: 0, limit: 0, twist },
-        Call::Connect { qp: first, peer: second, access: 0 },
-        Call::Connect { qp: second, peer: first, access: 0 },
-    ]
+        cq, qp,
+    ];
+    if more {
+        all.extend([
+            cq, qp,
+            Call::AllocMw { pd: first, kind: 0, twist },
+            Call::CreateSrq { pd: first, at, depth, stride: 0, limit: 0, twist },
+            Call::Connect { qp: second, peer: first, access: 0 },
+        ]);
+    }
+    // The peer of one alone is itself.
+    all.push(Call::Connect { qp: first, peer: second, access: 0 });
+    all
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -34,7 +33,7 @@ use libafl_bolts::{nonzero, Error, Named};
 
 use crate::call::{RECORD, RECORDS};
 use crate::guest::Guest;
-use crate::{inputs, LAST};
+use crate::{inputs, write_one, LAST};
 
 /// Random inputs to begin with.
 const RANDOM: usize = 32;
@@ -153,10 +152,11 @@ impl<S: HasRand + HasCorpus<BytesInput>> Mutator<BytesInput, S> for Records {
 
 /// Runs inputs for some seconds; returns the first failure.
 pub(crate) fn run(device: &str, seconds: u64, seed: u64) -> Result<Option<anyhow::Error>> {
-    let guest = Guest::new(device, Path::new(LAST), false)?;
+    let mut guest = Guest::new(device, Path::new(LAST), false)?;
+    guest.bounded = true;
     let counters = guest.changed.len();
-    let found = OpenOptions::new().create(true).append(true).open("found");
-    let mut found = found.context("found")?;
+    let found = OpenOptions::new().create(true).append(true).open("new");
+    let mut found = found.context("new")?;
     let map = StdMapObserver::owned("counters", vec![0; counters.max(1)]);
     let map = HitcountsMapObserver::new(map).track_indices();
     let mut feedback = MaxMapFeedback::new(&map);
@@ -198,19 +198,25 @@ pub(crate) fn run(device: &str, seconds: u64, seed: u64) -> Result<Option<anyhow
     ));
     let (began, mut said) = (Instant::now(), Instant::now());
     let limit = Duration::from_secs(seconds);
-    let mut start = inputs(Path::new("start"))?;
-    start.extend((0..RANDOM).map(|_| {
+    let start = inputs(Path::new("start"))?;
+    let count = start.len();
+    for (number, input) in start.into_iter().enumerate() {
+        if began.elapsed() > limit {
+            // It is kept for the next run.
+            write_one(&input, &mut found)?;
+            continue;
+        }
+        let input = BytesInput::new(input);
+        fuzzer.evaluate_input(&mut state, &mut runner, &mut manager, &input)?;
+        if number + 1 == count {
+            println!("after the kept inputs {}", line(&state, &runner, began));
+        }
+    }
+    for _ in 0..RANDOM {
         let records = 8 + below(state.rand_mut(), RECORDS - 8);
-        random(state.rand_mut(), records)
-    }));
-    for input in start {
-        if runner.failure.is_none() && began.elapsed() < limit {
-            fuzzer.evaluate_input(
-                &mut state,
-                &mut runner,
-                &mut manager,
-                &BytesInput::new(input),
-            )?;
+        let input = BytesInput::new(random(state.rand_mut(), records));
+        if began.elapsed() < limit {
+            fuzzer.evaluate_input(&mut state, &mut runner, &mut manager, &input)?;
         }
     }
     if state.corpus().count() == 0 {
@@ -232,6 +238,7 @@ pub(crate) fn run(device: &str, seconds: u64, seed: u64) -> Result<Option<anyhow
             println!("{}", line(&state, &runner, began));
         }
     }
+    write_new(&state, written, &mut found)?;
     println!("after {}", line(&state, &runner, began));
     Ok(runner.failure)
 }
@@ -242,10 +249,7 @@ type State = StdState<InMemoryCorpus<BytesInput>, BytesInput, StdRand, InMemoryC
 fn write_new(state: &State, written: usize, found: &mut File) -> Result<usize> {
     let corpus = state.corpus();
     for id in corpus.ids().skip(written) {
-        let input = corpus.cloned_input_for_id(id)?;
-        let bytes = input.mutator_bytes();
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        writeln!(found, "{digits}")?;
+        write_one(corpus.cloned_input_for_id(id)?.mutator_bytes(), found)?;
     }
     Ok(corpus.count())
 }

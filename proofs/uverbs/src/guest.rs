@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read as _;
+use std::net::Ipv6Addr;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ use nix::unistd::{
 use qpair_abi::uverbs::qpair_uresp_alloc_ucontext;
 
 use crate::call::{calls, Call, RECORD, RECORDS};
-use crate::process::{Device, Process};
+use crate::process::{Address, Device, Process};
 
 /// Counters of the module, of a build with them.
 const COUNTERS: &str = "/sys/kernel/debug/qpair_coverage/live";
@@ -45,6 +46,10 @@ const MOST: usize = 1 << 20;
 const NOBODY: u32 = 65534;
 /// Limits of a process.
 const SECONDS: u64 = 4;
+/// Parts of the time, of which resets and unbinds take one.
+const ACTING: u32 = 8;
+/// A network device is up: `IFF_UP`.
+const UP: u32 = 1;
 /// How long a process that was killed may take, and a device to appear: more is a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -53,10 +58,17 @@ pub(crate) struct Guest {
     foreign: bool,
     /// The PCI function, of a device of this project.
     function: Option<String>,
+    /// After a reset it has another file, and its address another index.
+    device: Device,
+    /// The network device of a port of RoCE.
+    netdev: Option<String>,
     log: File,
     /// Where the last inputs are written, for the host.
     last: File,
     pub(crate) ran: u64,
+    began: Instant,
+    /// Resets and unbinds take at most one of [`ACTING`] parts of the time.
+    pub(crate) bounded: bool,
     /// Resets and unbinds, and how long they took.
     pub(crate) acted: (u64, Duration),
     counters: Option<File>,
@@ -107,9 +119,13 @@ impl Guest {
             name: name.into(),
             foreign: !name.starts_with("qpair"),
             function,
+            device: Device::default(),
+            netdev: None,
             log: open_log()?,
             last: last.context("the file of the last inputs")?,
             ran: 0,
+            began: Instant::now(),
+            bounded: false,
             counters: File::open(COUNTERS).ok(),
             both: [vec![0; MOST], vec![0; MOST]],
             acted: (0, Duration::ZERO),
@@ -117,8 +133,30 @@ impl Guest {
             prints,
         };
         this.appeared()?;
+        if let Some(address) = this.device.address {
+            let path = this.port(&format!("gid_attrs/ndevs/{}", address.index));
+            this.netdev = Some(fs::read_to_string(path)?.trim().into());
+        }
         this.look()?;
         Ok(this)
+    }
+
+    /// A file of the device's port.
+    fn port(&self, name: &str) -> PathBuf {
+        let devices = Path::new("/sys/class/infiniband");
+        devices.join(&self.name).join("ports/1").join(name)
+    }
+
+    fn find_address(&self) -> Option<Address> {
+        fs::read_dir(self.port("gids")).ok()?.find_map(|entry| {
+            let path = entry.ok()?.path();
+            let gid: Ipv6Addr = fs::read_to_string(&path).ok()?.trim().parse().ok()?;
+            gid.to_ipv4_mapped()?;
+            Some(Address {
+                index: path.file_name()?.to_str()?.parse().ok()?,
+                gid: gid.octets(),
+            })
+        })
     }
 
     /// The path of the device's file.
@@ -133,12 +171,11 @@ impl Guest {
         bail!("{} is not there", self.name)
     }
 
-    /// Waits until the device can be used.
-    fn appeared(&self) -> Result<()> {
+    /// Waits until the device can be used, and has its address.
+    fn appeared(&mut self) -> Result<()> {
         let began = Instant::now();
         loop {
-            let works = self.path().and_then(|path| self.works(path));
-            match works {
+            match self.works() {
                 Ok(()) => return Ok(()),
                 Err(error) if began.elapsed() > PATIENCE => {
                     return Err(error.context("the device does not work any more"));
@@ -148,9 +185,19 @@ impl Guest {
         }
     }
 
-    fn works(&self, path: PathBuf) -> Result<()> {
-        let file = OpenOptions::new().read(true).write(true).open(&path)?;
-        let device = self.device(path);
+    fn works(&mut self) -> Result<()> {
+        let device = Device {
+            path: self.path()?,
+            foreign: self.foreign,
+            address: self.find_address(),
+        };
+        if self.netdev.is_some() && device.address.is_none() {
+            bail!("it has no address");
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&device.path)?;
         let (mut vectors, mut limits) = (0, Default::default());
         let command = qpair_uverbs::Command::get_context(&mut vectors).driver(device.driver());
         let command = if self.foreign {
@@ -160,14 +207,9 @@ impl Guest {
         };
         // SAFETY: It names no memory besides its parts.
         let ran = unsafe { command.run(file.as_fd()) };
-        Ok(ran.map_err(|errno| Errno::from_raw(errno.raw_os_error()))?)
-    }
-
-    fn device(&self, path: PathBuf) -> Device {
-        Device {
-            path,
-            foreign: self.foreign,
-        }
+        ran.map_err(|errno| Errno::from_raw(errno.raw_os_error()))?;
+        self.device = device;
+        Ok(())
     }
 
     /// Runs an input.
@@ -178,16 +220,21 @@ impl Guest {
     pub(crate) fn run(&mut self, input: &[u8]) -> Result<()> {
         self.note(input)?;
         let calls = calls(input);
-        // The low byte of a call's number does not matter.
-        let prepared = input.first().is_some_and(|byte| byte % 8 != 0);
-        let path = self.path()?;
+        // The low byte of the first call's number does not matter for the call: 0, nothing is
+        // prepared; above 5, more.
+        let begins = input.first().map_or(0, |byte| byte % 8);
         let (asks, beside) = pipe2(OFlag::O_CLOEXEC)?;
         // SAFETY: This process has one thread.
         let child = match unsafe { fork() }.context("fork")? {
             ForkResult::Child => {
                 drop(asks);
-                let device = self.device(path);
-                run_child(device, beside.into(), prepared, &calls, self.prints)
+                run_child(
+                    self.device.clone(),
+                    beside.into(),
+                    begins,
+                    &calls,
+                    self.prints,
+                )
             }
             ForkResult::Parent { child } => child,
         };
@@ -239,14 +286,45 @@ impl Guest {
             let [ended, asked] = ready.map(|it| it.revents().unwrap_or(PollFlags::empty()));
             let mut what = [0];
             if asked.contains(PollFlags::POLLIN) && asks.read(&mut what)? == 1 {
-                if let (Some(function), None) = (&self.function, acted) {
+                if acted.is_none() && self.may_act() {
                     acted = Some(Instant::now());
-                    act(function, what[0]);
+                    self.act(what[0]);
                 }
             } else if left == 0 || !ended.is_empty() || !asked.is_empty() {
                 // It has ended, or no process of the input is left, or there is no time.
                 return Ok(acted);
             }
+        }
+    }
+
+    fn may_act(&self) -> bool {
+        !self.bounded || self.acted.1 * ACTING <= self.began.elapsed()
+    }
+
+    /// Resets the function, unbinds and binds its driver, or changes its network device.
+    fn act(&self, what: u8) {
+        let put = |path: String, text: &str| drop(fs::write(path, text));
+        match (&self.function, &self.netdev) {
+            (_, Some(netdev)) if what % 4 == 3 => {
+                let path = format!("/sys/class/net/{netdev}/flags");
+                let flags = fs::read_to_string(&path).unwrap_or_default();
+                let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16);
+                let flags = flags.unwrap_or(0) & !UP;
+                put(path.clone(), &format!("{flags:#x}"));
+                put(path, &format!("{:#x}", flags | UP));
+            }
+            (_, Some(netdev)) if what % 4 == 2 => {
+                let mtu = if what < 128 { "1500" } else { "9000" };
+                put(format!("/sys/class/net/{netdev}/mtu"), mtu);
+            }
+            (Some(function), _) if what % 2 == 0 => {
+                put(format!("/sys/bus/pci/devices/{function}/reset"), "1");
+            }
+            (Some(function), _) => {
+                put("/sys/bus/pci/drivers/qpair/unbind".into(), function);
+                put("/sys/bus/pci/drivers/qpair/bind".into(), function);
+            }
+            (None, _) => {}
         }
     }
 
@@ -283,19 +361,8 @@ impl Guest {
     }
 }
 
-/// Resets the function, or unbinds and binds its driver.
-fn act(function: &str, what: u8) {
-    let put = |path: String, text: &str| drop(fs::write(path, text));
-    if what % 2 == 0 {
-        put(format!("/sys/bus/pci/devices/{function}/reset"), "1");
-    } else {
-        put("/sys/bus/pci/drivers/qpair/unbind".into(), function);
-        put("/sys/bus/pci/drivers/qpair/bind".into(), function);
-    }
-}
-
 /// Becomes a process without rights, and runs the calls.
-fn run_child(device: Device, beside: File, prepared: bool, calls: &[Call], prints: bool) -> ! {
+fn run_child(device: Device, beside: File, begins: u8, calls: &[Call], prints: bool) -> ! {
     let unprivileged = || -> Result<Process> {
         setsid()?;
         setgroups(&[])?;
@@ -306,8 +373,8 @@ fn run_child(device: Device, beside: File, prepared: bool, calls: &[Call], print
     };
     match unprivileged() {
         Ok(mut process) => {
-            if prepared {
-                process.prepare();
+            if begins > 0 {
+                process.prepare(begins > 5);
             }
             let how = process.run(calls);
             process.end(how)

@@ -4,10 +4,13 @@
 //! ```text
 //! fuzz-uverbs fuzz DEVICE SECONDS SEED
 //! fuzz-uverbs replay DEVICE FILE TIMES
+//! fuzz-uverbs reduce DEVICE FILE
 //! ```
 //!
 //! Inputs are lines of hexadecimal digits. `fuzz` begins with those of `start`, and writes those that
-//! reach new code to `found`. Both write the last inputs to `last`. Status 3: an input has failed.
+//! reach new code to `new`. `reduce` writes to `reduced` what of a file reaches code that the inputs
+//! of `start` do not, without the calls that are not needed for that. All write the last inputs to
+//! `last`. Status 3: an input has failed.
 
 #[cfg(feature = "engine")]
 mod engine;
@@ -17,15 +20,21 @@ mod guest;
 mod memory;
 mod process;
 
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{bail, Context as _, Result};
 
+use call::RECORD;
+
 /// The status of a failure.
 const FAILED: u8 = 3;
 /// Where the last inputs are.
 const LAST: &str = "last";
+/// Runs of an input that is made smaller, at most.
+const TRIES: usize = 30;
 
 /// The inputs of a file; none if there is no file.
 fn inputs(path: &Path) -> Result<Vec<Vec<u8>>> {
@@ -58,6 +67,68 @@ fn replay(device: &str, path: &Path, times: u32) -> Result<Option<anyhow::Error>
     Ok(None)
 }
 
+fn write_one(input: &[u8], file: &mut File) -> Result<()> {
+    let digits: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
+    writeln!(file, "{digits}").context("an input")
+}
+
+/// Runs an input; returns the counters that it changes, of those that are `false`.
+fn new_of(guest: &mut guest::Guest, input: &[u8], reached: &[bool]) -> Result<Vec<usize>> {
+    guest.run(input)?;
+    let changed = guest.changed.iter().zip(reached).enumerate();
+    Ok(changed
+        .filter(|(_, (changed, reached))| **changed != 0 && !**reached)
+        .map(|(at, _)| at)
+        .collect())
+}
+
+fn reduce(device: &str, path: &Path) -> Result<()> {
+    let mut all = inputs(path)?;
+    all.sort_by_key(Vec::len);
+    let mut guest = guest::Guest::new(device, Path::new(LAST), false)?;
+    guest.bounded = true;
+    let mut reached = vec![false; guest.changed.len()];
+    let mut into = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open("reduced")?;
+    for input in inputs(Path::new("start"))? {
+        for at in new_of(&mut guest, &input, &reached)? {
+            reached[at] = true;
+        }
+    }
+    for mut input in all {
+        // What it reaches by chance does not count.
+        let again = new_of(&mut guest, &input, &reached)?;
+        let mut needed = new_of(&mut guest, &input, &reached)?;
+        needed.retain(|at| again.contains(at));
+        if needed.is_empty() {
+            continue;
+        }
+        let (mut size, mut at, mut tries) = (input.len().div_ceil(RECORD) / 2, 0, 0);
+        while size > 0 && tries < TRIES {
+            let (from, to) = (at * RECORD, input.len().min((at + size) * RECORD));
+            if from >= input.len() {
+                (size, at) = (size / 2, 0);
+                continue;
+            }
+            let fewer = [&input[..from], &input[to..]].concat();
+            let new = new_of(&mut guest, &fewer, &reached)?;
+            tries += 1;
+            if needed.iter().all(|at| new.contains(at)) {
+                input = fewer;
+            } else {
+                at += size;
+            }
+        }
+        for at in needed {
+            reached[at] = true;
+        }
+        write_one(&input, &mut into)?;
+    }
+    Ok(())
+}
+
 fn run() -> Result<Option<anyhow::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -65,7 +136,8 @@ fn run() -> Result<Option<anyhow::Error>> {
         #[cfg(feature = "engine")]
         ["fuzz", device, seconds, seed] => engine::run(device, seconds.parse()?, seed.parse()?),
         ["replay", device, path, times] => replay(device, Path::new(path), times.parse()?),
-        _ => bail!("usage: fuzz-uverbs fuzz DEVICE SECONDS SEED | replay DEVICE FILE TIMES"),
+        ["reduce", device, path] => Ok(reduce(device, Path::new(path)).err()),
+        _ => bail!("usage: fuzz-uverbs fuzz DEVICE SECONDS SEED | replay DEVICE FILE TIMES | reduce DEVICE FILE"),
     }
 }
 

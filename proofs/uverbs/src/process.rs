@@ -39,12 +39,21 @@ const EXTENDED: u32 = 1 << 31;
 const COMMANDS: u8 = 64;
 
 /// The device that is fuzzed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Device {
     pub(crate) path: PathBuf,
     /// Not of this project: the driver's parts of requests are left out, and answers are long enough
     /// for those of soft-RoCE.
     pub(crate) foreign: bool,
+    /// The address of a port of RoCE.
+    pub(crate) address: Option<Address>,
+}
+
+/// A GID that is an IPv4 address, and its index in the port's table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Address {
+    pub(crate) index: u8,
+    pub(crate) gid: [u8; 16],
 }
 
 impl Device {
@@ -372,8 +381,8 @@ impl Process {
     }
 
     /// Makes what most inputs begin with, as far as the device lets it.
-    pub(crate) fn prepare(&mut self) {
-        for call in usual() {
+    pub(crate) fn prepare(&mut self, more: bool) {
+        for call in usual(more) {
             let _ = self.call(call);
         }
     }

@@ -10,7 +10,7 @@ use qpair_abi::entry::BLOCK_BYTES;
 use qpair_abi::uverbs::{qpair_ureq_modify_srq, qpair_uresp_create_ah};
 use qpair_uverbs::abi::*;
 
-use super::objects::{access_of, gid_of, group_of, ring_bytes};
+use super::objects::{access_of, group_of, ring_bytes};
 use super::{bytes_of, keep, picked, word, Mr, Process, PORT};
 use super::{COMMANDS, COMP_CHANNEL, EXTENDED};
 use crate::call::Call;
@@ -282,12 +282,12 @@ impl Process {
             } => {
                 let attr = ib_uverbs_ah_attr {
                     grh: ib_uverbs_global_route {
-                        dgid: gid_of(gid),
-                        sgid_index: source % 4,
+                        dgid: self.gid_of(gid),
+                        sgid_index: self.index_of(source),
                         hop_limit: 1,
                         ..Default::default()
                     },
-                    is_global: global.into(),
+                    is_global: (global || self.is_roce()).into(),
                     dlid: u16::from(gid % 4),
                     port_num: PORT + u8::from(source > 250),
                     ..Default::default()

@@ -259,7 +259,7 @@ impl Process {
             qkey: u32::from(values[7] % 4),
             max_rd_atomic: values[7] % 20,
             max_dest_rd_atomic: values[6] % 20,
-            dest: destination(values[0] >= 200, values[2]),
+            dest: self.destination((values[0] >= 200) != self.is_roce(), values[2]),
             ..Default::default()
         };
         let parts = (bytes_of(&core), Vec::new());
@@ -293,7 +293,7 @@ impl Process {
                 min_rnr_timer: 1,
                 max_rd_atomic: 4,
                 max_dest_rd_atomic: 4,
-                dest: destination(self.device.foreign, 0),
+                dest: self.destination(self.is_roce(), 0),
                 ..Default::default()
             };
             let parts = (bytes_of(&core), Vec::new());
@@ -301,6 +301,53 @@ impl Process {
         }
         Ok(())
     }
+
+    pub(super) fn is_roce(&self) -> bool {
+        self.device.address.is_some()
+    }
+
+    /// The device's own GID, one beside it, or others.
+    pub(super) fn gid_of(&self, which: u8) -> [u8; 16] {
+        match which % 8 {
+            at @ 0..=3 => {
+                let own = self.device.address.map(|address| address.gid);
+                let mut gid = own.unwrap_or_else(|| v4([198, 51, 100, 1]));
+                gid[15] ^= at % 2;
+                gid
+            }
+            4 => v4([127, 0, 0, 1]),
+            5 => [0; 16],
+            6 => [0xff; 16],
+            _ => [which; 16],
+        }
+    }
+
+    /// The index of the device's own GID, or another.
+    pub(super) fn index_of(&self, which: u8) -> u8 {
+        match self.device.address {
+            Some(address) if which < 224 => address.index,
+            _ => which % 8,
+        }
+    }
+
+    pub(super) fn destination(&self, global: bool, which: u8) -> ib_uverbs_qp_dest {
+        ib_uverbs_qp_dest {
+            dgid: self.gid_of(which),
+            sgid_index: self.index_of(which),
+            is_global: global.into(),
+            hop_limit: 1,
+            port_num: PORT,
+            ..Default::default()
+        }
+    }
+}
+
+/// The GID that is an IPv4 address.
+fn v4(last: [u8; 4]) -> [u8; 16] {
+    let mut gid = [0; 16];
+    gid[10..12].fill(0xff);
+    gid[12..].copy_from_slice(&last);
+    gid
 }
 
 /// Bytes of a ring of so many entries.
@@ -349,37 +396,10 @@ pub(super) fn mask_of(sort: u8, state: u8) -> u32 {
     }
 }
 
-/// The first GID of a loopback device of IPv4, or others.
-pub(super) fn gid_of(which: u8) -> [u8; 16] {
-    let v4 = |last: [u8; 4]| {
-        let mut gid = [0; 16];
-        gid[10..12].fill(0xff);
-        gid[12..].copy_from_slice(&last);
-        gid
-    };
-    match which % 8 {
-        0..=3 => v4([198, 51, 100, 1 + which % 2]),
-        4 => v4([127, 0, 0, 1]),
-        5 => [0; 16],
-        6 => [0xff; 16],
-        _ => [which; 16],
-    }
-}
-
 pub(super) fn group_of(which: u8) -> [u8; 16] {
     let mut gid = [0; 16];
     gid[0] = if which < 240 { 0xff } else { which };
     gid[1] = 0x0e;
     gid[15] = which % 8;
     gid
-}
-
-pub(super) fn destination(global: bool, which: u8) -> ib_uverbs_qp_dest {
-    ib_uverbs_qp_dest {
-        dgid: gid_of(which),
-        is_global: global.into(),
-        hop_limit: 1,
-        port_num: PORT,
-        ..Default::default()
-    }
 }
