@@ -22,11 +22,12 @@ def backports():
 
 
 def newer(package):
-    """A package of backports, with what it needs of the same suite."""
+    """A package of backports; what it needs of newer versions has to be named too."""
     return f"{package}/{backports()}"
 
 
 def kernel(release, part="image"):
+    """A package of a kernel."""
     return newer(f"linux-{part}-{release}")
 
 

@@ -103,9 +103,9 @@ def copy(name, packages, root):
     base.step(f"copying the system {name}", ["cp", "-a", "--reflink=auto", debian.system(name, packages) / "tree", root], quiet=True)
 
 
-def host(root, packages):
-    """Makes a copy of the host's system, with packages in its /tmp; returns its path."""
-    copy("host", HOST, root)
+def host(root, packages, system="host", contents=HOST):
+    """Makes a copy of a host's system, with packages in its /tmp; returns its path."""
+    copy(system, contents, root)
     # Where INSIDE mounts them.
     for folder in (base.CACHE, base.TOP):
         (root / folder.relative_to("/")).mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""The job `image` of the layer `packages`: the disk of `make image`, booted as documented.
+"""The jobs `image` of the layer `packages`: the disk of `make image`, booted as documented.
 
 The packages and the image are made. In a copy of the system of Debian's packages with its QEMU
 (qp/debs_suite.py) qpair-qemu is installed, and runs the command of qp/image.py, as it is. This module
@@ -12,10 +12,7 @@ import select
 import subprocess
 import time
 
-from qp import base, cache, console, debs_suite, image, jobs
-
-BUILD = base.TOP / "build/image-test"
-OUTPUT = BUILD / image.OUTPUT.relative_to(base.TOP)
+from qp import base, cache, console, debian, debs_suite, image, jobs, plugin
 
 # Seconds of a boot or of an end, of one thing else, and of the job.
 BOOT = 300
@@ -25,6 +22,9 @@ TIMEOUT = 3000
 PROMPT = rf"root@{image.NAME}:~# "
 # The network has an address, so the port of RoCE has its GIDs.
 READY = "udevadm settle; /usr/lib/systemd/systemd-networkd-wait-online && ibv_devinfo -v -d qpair0"
+
+# The QEMU of backports.
+NEWER = (plugin.PACKAGE, "qemu-system-common", "qemu-system-data", "seabios")
 
 
 class Serial:
@@ -73,18 +73,22 @@ def use(serial):
         raise base.Fail(f"the kernel reports:\n{seen.report()}")
 
 
-def run(slower):
-    """Job: two boots of the image, of which a reboot ends the first."""
-    cache.discard(BUILD)
-    OUTPUT.parent.mkdir(parents=True)
-    packages = debs_suite.make(debs_suite.FIRST, BUILD / "packages")
-    base.step("making the image", [base.SCRIPTS / "image", "--packages", BUILD / "packages", "--output", OUTPUT])
-    root = debs_suite.host(BUILD / "host", debs_suite.of(packages, debs_suite.FOR_HOSTS))
+def run(name, suite, slower):
+    """Job: two boots of the image, of which a reboot ends the first, in the QEMU of a suite."""
+    build = base.TOP / f"build/{name}-test"
+    output = build / image.OUTPUT.relative_to(base.TOP)
+    cache.discard(build)
+    output.parent.mkdir(parents=True)
+    packages = debs_suite.make(debs_suite.FIRST, build / "packages")
+    base.step("making the image", [base.SCRIPTS / "image", "--packages", build / "packages", "--output", output])
+    system = (f"host-{suite}", tuple(map(debian.newer, NEWER))) if suite == plugin.BACKPORTS else ()
+    root = debs_suite.host(build / "host", debs_suite.of(packages, debs_suite.FOR_HOSTS), *system)
     results = debs_suite.Results()
     results.command("host: install", "chroot", root, "sh", "-c", "dpkg -i /tmp/*.deb")
-    machine = debs_suite.inside(root, BUILD / "machine", "env", "-C", BUILD, *image.COMMAND.split())
+    debs_suite.use_on_host(results, root, suite)
+    machine = debs_suite.inside(root, build / "machine", "env", "-C", build, *image.COMMAND.split())
     with (
-        open(jobs.log_of("packages-image"), "wb", buffering=0) as log,
+        open(jobs.log_of(f"packages-{name}"), "wb", buffering=0) as log,
         base.started([machine], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0) as process,
     ):
         serial = Serial(process, log, slower)
@@ -98,5 +102,5 @@ def run(slower):
         status = process.wait(timeout=BOOT * slower)
         results.tell("systemctl poweroff", [f"status {status}"] if status else [])
     if not results.count.failed:
-        cache.discard(BUILD)
+        cache.discard(build)
     return results.count

@@ -19,7 +19,8 @@ verbs   unmodified programs of verbs, and rdma-core's own tests (provider/tests.
 wire    programs of verbs on two guests with one network (provider/wire.toml)
 packages
         the Debian packages, installed, upgraded and removed in systems of Debian's packages; the same bytes twice;
-        the image of `make image` boots by the documented command, reboots, and runs a program of verbs
+        the image of `make image` boots by the documented command, reboots, and runs a program of verbs; with --all
+        also in the QEMU of backports
 figures counted figures against those in tools/bench/figures.json
 
 How to add a test:
@@ -291,10 +292,13 @@ def found_jobs(layer, chosen):
     if layer == "tree":
         return [job("all", intree_suite.run, intree_suite.TIMEOUT, kernel="debug")]
     if layer == "packages":
+        images, newer = {"image": qemu.DISTRIBUTION}, f"image-{qemu.BACKPORTS}"
+        if chosen.everything or qemu.choice() == qemu.BACKPORTS or newer in chosen.names:
+            images[newer] = qemu.BACKPORTS
         found = [
             job("installed", debs_suite.install, debs_suite.TIMEOUT + debs_suite.OUTSIDE, kernel="stock"),
             job("twice", debs_suite.twice, debs_suite.OUTSIDE, cargo=True),
-            job("image", image_suite.run, image_suite.TIMEOUT, kernel="stock"),
+            *(job(name, functools.partial(image_suite.run, name, suite), image_suite.TIMEOUT, kernel="stock") for name, suite in images.items()),
         ]
         return [job for job in found if chosen(job.name)]
     if layer == "figures":
@@ -367,7 +371,8 @@ def listed(layer, names, everything):
     if layer in ON_PARTS:
         return [ON_PARTS[layer]]
     if layer == "packages":
-        return [job.name for job in found_jobs(layer, whole)]
+        some = [job.name for job in found_jobs(layer, usual)]
+        return [shown(job.name, job.name in some) for job in found_jobs(layer, whole)]
     if layer not in KERNEL:
         return ["runs as a whole"]
     lines = ["warnings: the modules build without any"] if whole("warnings") else []
