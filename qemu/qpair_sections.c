@@ -27,7 +27,7 @@
 static MemoryRegion *qpair_stand_ins[QPAIR_STAND_INS_MAX];
 static unsigned qpair_stand_in_count;
 
-/* What a bus without a device answers: ones to a CPU, an error to DMA. */
+/* What a bus without a device answers: an error, which a CPU ignores, and ones. */
 static MemTxResult qpair_stand_in_read(void *opaque, hwaddr addr,
                                        uint64_t *value, unsigned size,
                                        MemTxAttrs attrs)
@@ -63,8 +63,8 @@ static void qpair_stand_in(hwaddr at, uint64_t size)
         }
     }
     if (i == QPAIR_STAND_INS_MAX) {
-        warn_report_once("qpair: a guest mapped BARs at more than %d addresses; "
-                         "unmapping them may hang it under TCG",
+        warn_report_once("qpair: the guest mapped BARs at more than %d addresses; "
+                         "unmapping one of the others may hang it under TCG",
                          QPAIR_STAND_INS_MAX);
         return;
     }

@@ -118,8 +118,8 @@ def backports_source(package, version, folder):
 
 
 def backports():
-    """Address, suite, component and key of the root's backports."""
-    text = base.output("apt-get", "indextargets", "--format", "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(SIGNED_BY)", "Created-By: Packages")
+    """Address, suite, component and key of the root's backports; the lists have been read."""
+    text = base.output("apt-get", *OPTIONS, "indextargets", "--format", "$(REPO_URI)|$(RELEASE)|$(COMPONENT)|$(SIGNED_BY)", "Created-By: Packages")
     # A field without a value is printed by its name.
     found = [re.sub(r"\$\(.*", "", line).split("|") for line in text.splitlines() if "-backports|" in line]
     if not found:

@@ -57,8 +57,9 @@ LOCK_LOOK = 0.1
 # Seconds after which a step that is usually quick reports that it is running.
 QUIET_FOR = 3.0
 
-# A cause of a failed download that another run does not mend.
+# Causes of a failed download that another one may replace.
 LACKS = "the archive lacks a package"
+GONE = "the archive lacks a version of a package"
 
 # Patterns in the log of a failed step, their cause, and the remedy.
 CAUSES = [
@@ -68,9 +69,14 @@ CAUSES = [
         MORE_SPACE,
     ),
     (
-        r"unable to locate package|has no installation candidate|can't find a source to download|\b404  not found",
+        r"unable to locate package|has no installation candidate|can't find a source to download",
         LACKS,
         "use a complete mirror of Debian 13 with its backports in /etc/apt",
+    ),
+    (
+        r"\b404  not found",
+        GONE,
+        "run again, which reads the archive's lists anew; if it still does, use a complete mirror of Debian 13 with its backports in /etc/apt",
     ),
     (
         r"temporary failure resolving|could not (resolve|connect)|unable to connect"
@@ -97,11 +103,13 @@ TIMES = []
 
 
 class Fail(Exception):
-    """A failure with a cause, and perhaps a remedy, for the user."""
+    """A failure with a cause, and perhaps a remedy, for the user. `known` is the one of CAUSES that a
+    log has shown, or None."""
 
-    def __init__(self, cause, remedy=None):
+    def __init__(self, cause, remedy=None, known=None):
         super().__init__(cause)
         self.remedy = remedy
+        self.known = known
 
 
 # The signals that have ended the program.
@@ -301,8 +309,8 @@ def step(name, command, log=None, cwd=None, env=None, quiet=False, stdout=None, 
     took = time.monotonic() - start
     TIMES.append((name, took))
     if status != 0:
-        cause, known = explain(show_end(f"{name}: failed ({status})", log))
-        raise Fail(f"{name} failed" + (f": {cause}" if cause else ""), known or remedy)
+        cause, better = explain(show_end(f"{name}: failed ({status})", log))
+        raise Fail(f"{name} failed" + (f": {cause}" if cause else ""), better or remedy, cause)
     if not quiet or took > QUIET_FOR:
         say(f"{name}: done in {took:.0f} s")
 
@@ -322,7 +330,7 @@ def output(*command, cwd=None):
     if result.returncode != 0:
         text = result.stderr.decode(errors="replace").strip()
         cause, remedy = explain(text)
-        raise Fail(f"{command[0]}: {cause or text or result.returncode}", remedy)
+        raise Fail(f"{command[0]}: {cause or text or result.returncode}", remedy, cause)
     return result.stdout.decode(errors="replace")
 
 

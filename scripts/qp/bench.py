@@ -81,8 +81,9 @@ def run(argv):
     parser.add_argument("--accept", action="store_true", help="store the counted figures in tools/bench/figures.json, and the plots in Documentation/plots")
     args = parser.parse_args(argv)
     base.known("mode", args.modes, MODES)
-    space.need(["stock"])
-    for mode in args.modes or MODES:
+    modes = args.modes or MODES
+    space.need(["stock"], {qemu.choice(qemu.PATCHED if mode == "threads" else qemu.DISTRIBUTION) for mode in modes})
+    for mode in modes:
         MODES[mode](args.accept)
     print(f"written to {OUT}")
     return 0

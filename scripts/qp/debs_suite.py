@@ -126,7 +126,8 @@ def use_on_host(results, root, suite=plugin.DISTRIBUTION):
     chroot, there = ["chroot", root], plugin.EMULATORS[suite].series
     results.command("host: help", *chroot, "qpair-qemu", "-device", "qpair,help", wanted="qpair options:")
     results.command("host: the plugin", *chroot, "qpair-qemu", "--help", wanted=f"/qpair-qemu-{there}.so\n")
-    for series in (other.series for other in plugin.EMULATORS.values() if other.name != suite):
+    installed = {path.stem.removeprefix("qpair-qemu-") for path in (root / f"usr/lib/{debs.TRIPLET}/qpair").glob("qpair-qemu-*.so")}
+    for series in sorted(installed - {there}):
         script = f"{plugin.BINARY} -display none -plugin /usr/lib/{debs.TRIPLET}/qpair/qpair-qemu-{series}.so; [ $? = 1 ]"
         wanted = f"the plugin is built for QEMU {series}, and this is QEMU {there}."
         results.command(f"host: the plugin for {series} is refused", *chroot, "sh", "-c", script, wanted=wanted)

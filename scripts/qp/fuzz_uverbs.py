@@ -35,7 +35,7 @@ BOOT, AGAIN, SLOWEST = 300, 10, 10
 # The statuses after an input has failed: the program's own, and those of a guest that it has ended.
 FAILURES = (3, guest.TIMED_OUT, guest.KERNEL_REPORTED, base.OWN_FAILURE)
 # What QEMU says when its own assertion ends it, under TCG, now and then while the function is reset or
-# unbound: no failure of an input. And how often that may be in a row.
+# unbound: no failure of an input. And how often that may be in a row in a replay.
 MOVED, ENDS = "iotlb_to_section: Assertion", 3
 # What has the coverage that is printed.
 ROOMS = ("rust/kernel/rdma", "rust/object", "rust")
@@ -208,6 +208,8 @@ def fuzz(args):
             (target.share / "new").replace(target.share / "found")
         # The boot counts after the first time only.
         seed, left = seed + 1, until - time.monotonic()
+        if status is None and not target.last():
+            raise base.Fail(f"QEMU has ended itself before the first input ({MOVED})", "QPAIR_QEMU=patched in the environment uses a QEMU that does not")
     if args.device != "rxe":
         target.covered()
     if not status:

@@ -34,8 +34,8 @@ RANGE = " to ".join(f"{major}.{minor}" for major, minor in sorted({FIRST, LAST})
 # Versions of the recipes below.
 RECIPES = {"stock": 2, "test": 1, "debug": 1}
 
-# Files of a source tree that none of the kernels has, as patterns of tar, in which * matches a slash.
-# Makefiles and Kconfig files stay.
+# Files of a source tree that no build here compiles, as patterns of tar, in which * matches a slash:
+# more than half of its size. Makefiles and Kconfig files stay.
 LEFT_OUT = [
     "arch/[!x]*/*.[chS]", "arch/*.dts*", "Documentation/devicetree/*.yaml", "Documentation/translations/*",
     *(f"{folder}/*.[ch]" for folder in ("drivers/accel", "drivers/clk", "drivers/gpu", "drivers/iio", "drivers/media",
@@ -109,12 +109,11 @@ def find_source():
 
 
 def source_folder(version):
-    return base.CACHE / "source" / f"linux-{version}"
+    return base.CACHE / "source" / f"linux-{version}-{base.digest(*LEFT_OUT)}"
 
 
 def source(series, version):
-    """A kernel source tree, unpacked and otherwise unmodified, without what none of the kernels has and
-    takes two thirds of its size."""
+    """A kernel source tree, unpacked and otherwise unmodified, without what no build here compiles."""
     top = f"linux-source-{series}"
     left = [f"--exclude={top}/{pattern}" for pattern in LEFT_OUT]
 
@@ -128,7 +127,7 @@ def source(series, version):
             [
                 "sh", "-c",
                 'set -e; dpkg-deb --fsys-tarfile "$1" | tar -xO --wildcards "./usr/src/linux-source-*.tar.xz"'
-                ' | (cd "$2" && shift 2 && exec tar -xJ --strip-components=1 --anchored "$@"); test -f "$2/Makefile"',
+                ' | (cd "$2" && shift 2 && exec tar -xJ --strip-components=1 --anchored "$@"); test -f "$2/Makefile"; test ! -e "$2/sound/core/init.c"',
                 "sh", package, folder / "tree", *left,
             ],
         )  # fmt: skip
@@ -170,7 +169,8 @@ def build_stock(folder):
     for name in (".config", "Module.symvers"):
         shutil.copyfile(headers / name, tree / name)
     make = ["make", f"-j{base.JOBS}", "-C", from_source, f"O={tree}", f"KERNELRELEASE={release}"]
-    # Without the tools of Rust prepare would silently clear CONFIG_RUST.
+    # Without the tools of Rust prepare would silently clear CONFIG_RUST. For the other kernels build_own()
+    # compares the options.
     base.step("checking the tools of Rust", [*make, "rustavailable"], quiet=True)
     base.step(f"preparing the module tree of {release}", [*make, "prepare", "modules_prepare"])
     # prepare regenerates the release from the source; modules take it from this file.
@@ -242,7 +242,7 @@ def own_make(name):
 
 
 def folder_of(name):
-    parts = [name, RANGE, RECIPES[name], base.toolchain(), *([] if name == "stock" else sorted(wanted(name).items()))]
+    parts = [name, RANGE, RECIPES[name], base.toolchain(), *(LEFT_OUT if name == "stock" else sorted(wanted(name).items()))]
     return base.CACHE / "kernel" / f"{name}-{base.digest(*parts)}"
 
 

@@ -117,6 +117,10 @@ EMULATORS = {
 
 def unpack_emulator(emulator, folder):
     """Unpacks an emulator; returns the version of its package."""
+    archive.update()
+    newest = archive.versions(PACKAGE)
+    if not any(version.startswith(f"1:{emulator.series}.") for version in newest):
+        raise other_series(emulator, newest[0] if newest else "missing")
     tree = archive.unpack_all((PACKAGE,), folder, release=debian.backports() if emulator.name == BACKPORTS else None)
     shutil.rmtree(folder / "emulator", ignore_errors=True)
     for path in RUNTIME:
@@ -134,12 +138,16 @@ def unpack_emulator(emulator, folder):
     if not found:
         raise base.Fail(f"{PACKAGE} is not Debian's: {said}", "use a mirror of Debian 13 in /etc/apt")
     if not found[1].startswith(f"1:{emulator.series}."):
-        others = ", ".join(f"{CHOICE}={name}" for name in EMULATORS if name != emulator.name)
-        raise OtherSeries(
-            f"the QEMU of {emulator.name} is {found[1]}, and qpair is for {emulator.series}",
-            f"use {others}, or a newer qpair; or port it: EMULATORS in scripts/qp/plugin.py has the series",
-        )
+        raise other_series(emulator, found[1])
     return found[1]
+
+
+def other_series(emulator, version):
+    others = ", ".join(f"{CHOICE}={name}" for name in EMULATORS if name != emulator.name)
+    return OtherSeries(
+        f"the QEMU of {emulator.name} is {version}, and qpair is for {emulator.series}",
+        f"use {others}, or a newer qpair; or port it: EMULATORS in scripts/qp/plugin.py has the series",
+    )
 
 
 def compiler_options(build):
@@ -166,7 +174,7 @@ def unpack_source(name, version, package, source):
         try:
             description = archive.backports_source(SOURCE, version, package)
         except base.Fail as failure:
-            if base.LACKS not in str(failure):
+            if failure.known not in (base.LACKS, base.GONE):
                 raise
             return unpack_spare(version, package, source)
     base.step(f"unpacking {description.stem}", ["dpkg-source", "--no-check", "-x", description, source])

@@ -178,9 +178,9 @@ def patched(plain=False):
     return folder / "build" / BINARY
 
 
-def choice():
-    """The emulator that the environment chooses."""
-    name = os.environ.get(CHOICE) or DISTRIBUTION
+def choice(usual=DISTRIBUTION):
+    """The emulator that the environment chooses, or the usual one."""
+    name = os.environ.get(CHOICE) or usual
     if name not in NAMES:
         raise base.Fail(f"{CHOICE}={name} names no emulator", f"use {', '.join(NAMES[:-1])} or {NAMES[-1]}")
     return name

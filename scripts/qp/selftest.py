@@ -242,7 +242,7 @@ class Judges(unittest.TestCase):
             ("tar: write error: No space left on device", "disk"),
             ("E: Failed to fetch http://mirror/x  Could not connect", "download"),
             ("E: Unable to locate package foo", base.LACKS),
-            ("E: Failed to fetch http://mirror/x  404  Not Found [IP: 192.0.2.1 80]", base.LACKS),
+            ("E: Failed to fetch http://mirror/x  404  Not Found [IP: 192.0.2.1 80]", base.GONE),
         ):
             self.assertIn(cause, base.explain(text)[0])
         self.assertEqual(base.explain("error[E0308]: mismatched types"), (None, None))

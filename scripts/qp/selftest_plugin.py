@@ -107,18 +107,30 @@ class Sources(Temporary):
         self.enterContext(mock.patch.object(base, "step"))
         self.enterContext(mock.patch.object(base, "say"))
         self.enterContext(mock.patch.object(archive, "backports_source", side_effect=failure))
-        plugin.unpack_source(plugin.BACKPORTS, "1:11.1.3+ds-1", self.folder, self.folder / "source")
+        plugin.unpack_source(plugin.BACKPORTS, "1:11.1.3+ds-1", self.folder, pathlib.Path(tempfile.mkdtemp(dir=self.folder)) / "source")
         return spare.call_count
 
     def test_a_source_that_the_archive_lacks_has_a_spare(self):
-        self.assertEqual(self.unpack(base.Fail(f"downloading the source failed: {base.LACKS}")), 1)
+        for known in (base.LACKS, base.GONE):
+            self.assertEqual(self.unpack(base.Fail("downloading the source failed", known=known)), 1)
 
     def test_another_failure_is_told(self):
         with self.assertRaisesRegex(base.Fail, "broke off"):
-            self.unpack(base.Fail("downloading the source failed: a download broke off"))
+            self.unpack(base.Fail("downloading the source failed: a download broke off", known="a download broke off"))
 
-    def emulator(self, version):
-        """What unpack_emulator does with an emulator of this version in backports."""
+    def test_backports_are_found_in_the_lists_of_the_cache(self):
+        line = "http://mirror/debian/|trixie-backports|main|$(SIGNED_BY)\n"
+        output = self.enterContext(mock.patch.object(base, "output", return_value=line))
+        self.assertEqual(archive.backports(), [["http://mirror/debian/", "trixie-backports", "main", ""]])
+        self.assertIn(f"Dir::State::Lists={archive.LISTS}/lists", output.call_args.args)
+        output.return_value = ""
+        self.assertRaisesRegex(base.Fail, "no backports", archive.backports)
+
+    def emulator(self, version, archived=None):
+        """What unpack_emulator does with an emulator of this version in backports, of which the archive
+        has this version."""
+        self.enterContext(mock.patch.object(archive, "update"))
+        self.enterContext(mock.patch.object(archive, "versions", return_value=[f"1:{archived or version}+ds-1"]))
         for path in plugin.RUNTIME:
             self.put(f"tree/{path}/x", "")
         self.enterContext(mock.patch.object(archive, "unpack_all", return_value=self.folder / "tree"))
@@ -127,9 +139,14 @@ class Sources(Temporary):
 
     def test_an_emulator_of_another_series_is_refused_when_it_is_unpacked(self):
         with self.assertRaises(plugin.OtherSeries) as failure:
-            self.emulator("11.2.0")
+            self.emulator("11.2.0", archived="11.1.9")
         self.assertEqual(str(failure.exception), "the QEMU of backports is 1:11.2.0+ds-1, and qpair is for 11.1")
         self.assertIn("QPAIR_QEMU=distribution", failure.exception.remedy)
+
+    def test_an_archive_of_another_series_is_refused_before_a_download(self):
+        with self.assertRaisesRegex(plugin.OtherSeries, "is 1:11.2.0"):
+            self.emulator("11.2.0")
+        archive.unpack_all.assert_not_called()
 
     def test_an_emulator_of_the_series_has_the_version_of_its_package(self):
         self.assertEqual(self.emulator("11.1.9"), "1:11.1.9+ds-1")
@@ -143,9 +160,11 @@ class Sources(Temporary):
 
     def test_a_suite_of_another_series_has_no_plugin_in_the_package(self):
         contents = self.packaged([self.folder / "a.so", plugin.OtherSeries("backports has 11.2")])
-        self.assertEqual([name for name in contents.files if name.endswith(".so")], ["usr/lib/x86_64-linux-gnu/qpair/qpair-qemu-10.0.so"])
+        self.assertEqual([name for name in contents.files if name.endswith(".so")], [f"usr/lib/{debs.TRIPLET}/qpair/qpair-qemu-10.0.so"])
         self.assertEqual(contents.values["qemu_depends"], "qemu-system-x86 (>= 1:10.0~), qemu-system-x86 (<< 1:10.1~)")
         self.assertIn("11.2", base.say.call_args.args[0])
+        contents = self.packaged([plugin.OtherSeries("Debian has 10.1"), self.folder / "a.so"])
+        self.assertEqual(contents.values["qemu_depends"], "qemu-system-x86 (>= 1:11.1~), qemu-system-x86 (<< 1:11.2~)")
 
     def test_a_package_without_any_plugin_is_refused(self):
         self.assertRaisesRegex(base.Fail, "no QEMU", self.packaged, [plugin.OtherSeries("a"), plugin.OtherSeries("b")])

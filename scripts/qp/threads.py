@@ -15,8 +15,6 @@ round starts with another device. A ratio is of two rates of the same round, so 
 other work affects both; the report has its median and its spread. The first round is discarded.
 """
 
-import os
-
 from qp import figures, guest, machine, payload, peers, qemu
 
 SECONDS = 1.0
@@ -130,7 +128,7 @@ def ratios(found):
 
 
 def run(_accept):
-    options = ["--qemu", os.environ.get(qemu.CHOICE) or qemu.PATCHED, "--smp", "2", "--eqs", "2", "--timeout", TIMEOUT, f"--qemu-opt={qemu_options()}"]
+    options = ["--qemu", qemu.choice(qemu.PATCHED), "--smp", "2", "--eqs", "2", "--timeout", TIMEOUT, f"--qemu-opt={qemu_options()}"]
     found = rates(guest.reports("measuring threads", options, SCRIPT))
     told = ratios(found)
     accelerator = "kvm" if machine.kvm_works() else "tcg"

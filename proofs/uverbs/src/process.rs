@@ -35,7 +35,10 @@ const MOST: usize = 256;
 const RESIZE_CQ: u32 = 19;
 const COMP_CHANNEL: u32 = 17;
 const EXTENDED: u32 = 1 << 31;
-/// Commands of that header, and some more.
+/// Of `rdma/ib_user_ioctl_verbs.h`.
+const RDMA_DRIVER_UNKNOWN: u32 = 0;
+const RDMA_DRIVER_RXE: u32 = 14;
+/// Commands of the former header, and some more.
 const COMMANDS: u8 = 64;
 
 /// The device that is fuzzed.
@@ -57,12 +60,12 @@ pub(crate) struct Address {
 }
 
 impl Device {
-    /// The ID of its driver: `RDMA_DRIVER_UNKNOWN`, or that of soft-RoCE.
+    /// The ID of its driver.
     pub(crate) fn driver(&self) -> u32 {
         if self.foreign {
-            14
+            RDMA_DRIVER_RXE
         } else {
-            0
+            RDMA_DRIVER_UNKNOWN
         }
     }
 }

@@ -105,7 +105,7 @@ impl<'a> Command<'a> {
         }
     }
 
-    /// The same for a driver with another ID, `enum rdma_driver_id`.
+    /// Sets the ID of the driver, `enum rdma_driver_id`; without it the ID is 0.
     pub fn driver(mut self, id: u32) -> Self {
         self.request.header.driver_id = id;
         self
