@@ -47,7 +47,7 @@ CONFIGS = base.SCRIPTS / "kernel-configs"
 NAMES = ("stock", "test", "debug")
 
 # Gigabytes, measured and rounded up, of a kernel's entry in the cache, with its source.
-SIZE = {"stock": 1.8, "test": 2.6, "debug": 2.8}
+SIZE = {"stock": 1.4, "test": 2.2, "debug": 2.4}
 
 
 @dataclasses.dataclass
