@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use qpair_abi::command::{GidContext, GIDS};
+use qpair_abi::command::GidContext;
 use qpair_abi::entry::{
     opcode, send_flags, ud_inline_bytes, ud_sges, Sge, UdWqe, BLOCK_WORDS, MAX_BLOCKS,
 };
@@ -55,19 +55,7 @@ impl Ah {
     ///
     /// As of [`Ah::new`]. [`Error::NoAddress`]: a port of RoCE whose network device has no address.
     pub fn own(pd: &Pd) -> Result<Self, Error> {
-        let context = &pd.inner.context;
-        match context.attributes.lid {
-            0 => {}
-            lid => return Self::new(pd, Address::Lid(lid)),
-        }
-        for source in 0..GIDS as u8 {
-            let gid = context.kernel.gid(source);
-            let gid = gid.map_err(Error::kernel("read the port's addresses"))?;
-            if gid != Gid::default() {
-                return Self::new(pd, Address::Gid { gid, source });
-            }
-        }
-        Err(Error::NoAddress)
+        Self::new(pd, pd.inner.context.address()?)
     }
 
     /// The GID of the port; 0 if it cannot be reached.

@@ -17,11 +17,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use qpair_abi::command::GIDS;
 use qpair_abi::counters::Counter;
 use qpair_abi::uverbs::QPAIR_UVERBS_ABI_VERSION;
 
 use crate::error::Error;
-use crate::kernel::{CounterValues, Gid, Kernel};
+use crate::kernel::{Address, CounterValues, Gid, Kernel};
 use crate::uverbs::File;
 
 pub use crate::kernel::{AsyncEvent, Attributes};
@@ -175,6 +176,22 @@ impl ContextInner {
     #[inline]
     pub(crate) fn doorbell(&self, offset: u64, value: u64) {
         self.kernel.doorbell(offset, value);
+    }
+
+    /// The address of the port itself.
+    pub(crate) fn address(&self) -> Result<Address, Error> {
+        match self.attributes.lid {
+            0 => {}
+            lid => return Ok(Address::Lid(lid)),
+        }
+        for source in 0..GIDS as u8 {
+            let gid = self.kernel.gid(source);
+            let gid = gid.map_err(Error::kernel("read the port's addresses"))?;
+            if gid != Gid::default() {
+                return Ok(Address::Gid { gid, source });
+            }
+        }
+        Err(Error::NoAddress)
     }
 }
 

@@ -169,6 +169,8 @@ pub enum Change {
     Rtr {
         /// Number of the peer's queue pair.
         peer: Number,
+        /// The peer's port.
+        at: Address,
         /// The service of both queue pairs.
         service: Service,
     },

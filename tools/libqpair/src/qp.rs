@@ -137,10 +137,15 @@ impl<R: Receiving> Qp<Reset, Connected, R> {
 }
 
 impl<R: Receiving> Qp<Init, Connected, R> {
-    /// Receives from `peer` only.
+    /// Receives from `peer` only, a queue pair of the same port.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoAddress`]: a port of RoCE whose network device has no address.
     pub fn rtr(self, peer: Number) -> Result<Qp<Rtr, Connected, R>, Error> {
         let service = self.transport.service;
-        self.step(Change::Rtr { peer, service })
+        let at = self.inner.pd.context.address()?;
+        self.step(Change::Rtr { peer, at, service })
     }
 }
 

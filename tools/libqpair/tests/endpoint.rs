@@ -189,6 +189,16 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
+fn a_port_of_roce_is_reached_by_its_gid() {
+    let (fake, _) = machine();
+    fake.machine().roce = true;
+    let context = Context::new(fake.clone()).unwrap();
+    let options = EndpointOptions::default();
+    drop(pair(&context, &options, &options));
+    quiet(&fake);
+}
+
+#[test]
 fn messages_come_once_in_order_and_always_find_a_receive() {
     let count = number("QPAIR_MESSAGES").unwrap_or(1_000_000);
     if let Some(seed) = number("QPAIR_SEED") {

@@ -31,16 +31,13 @@ pub(super) fn modify(change: Change) -> ib_uverbs_modify_qp {
             port_num: PORT,
             ..all
         },
-        Change::Rtr { peer, service } => ib_uverbs_modify_qp {
+        Change::Rtr { peer, at, service } => ib_uverbs_modify_qp {
             attr_mask: match service {
                 Service::Rc => qp_mask::TO_RTR,
                 Service::Uc => qp_mask::UC_TO_RTR,
             },
             qp_state: qp_state::RTR,
-            dest: ib_uverbs_qp_dest {
-                port_num: PORT,
-                ..Default::default()
-            },
+            dest: destination(at),
             path_mtu: MTU_4096,
             dest_qp_num: peer.raw(),
             max_dest_rd_atomic: READS,
@@ -80,6 +77,24 @@ pub(super) fn modify(change: Change) -> ib_uverbs_modify_qp {
             attr_mask: qp_mask::STATE,
             qp_state: qp_state::ERR,
             ..all
+        },
+    }
+}
+
+/// The port of a peer.
+fn destination(at: Address) -> ib_uverbs_qp_dest {
+    let port = ib_uverbs_qp_dest {
+        port_num: PORT,
+        ..Default::default()
+    };
+    match at {
+        Address::Lid(dlid) => ib_uverbs_qp_dest { dlid, ..port },
+        Address::Gid { gid, source } => ib_uverbs_qp_dest {
+            dgid: gid,
+            sgid_index: source,
+            hop_limit: 1,
+            is_global: 1,
+            ..port
         },
     }
 }
@@ -124,6 +139,10 @@ mod tests {
         use qp_mask::*;
 
         let (rc, uc) = (Service::Rc, Service::Uc);
+        let at = Address::Gid {
+            gid: [7; 16],
+            source: 3,
+        };
         let (peer, access) = (Number::from_raw(0x1_0002), 2);
         let retries = Retries {
             answer: 3,
@@ -140,11 +159,23 @@ mod tests {
                 PKEY_INDEX | PORT | ACCESS_FLAGS,
             ),
             (
-                Change::Rtr { peer, service: rc },
+                Change::Rtr {
+                    peer,
+                    at,
+                    service: rc,
+                },
                 qp_state::RTR,
                 path | limits,
             ),
-            (Change::Rtr { peer, service: uc }, qp_state::RTR, path),
+            (
+                Change::Rtr {
+                    peer,
+                    at,
+                    service: uc,
+                },
+                qp_state::RTR,
+                path,
+            ),
             (
                 Change::Rts {
                     retries,
@@ -183,6 +214,9 @@ mod tests {
             );
             assert_eq!(asked.dest_qp_num, has(DEST_QPN, peer.raw()), "{change:?}");
             assert_eq!(asked.qkey, has(QKEY, 9), "{change:?}");
+            assert_eq!(asked.dest.is_global, has(AV, 1) as u8, "{change:?}");
+            assert_eq!(u32::from(asked.dest.sgid_index), has(AV, 3), "{change:?}");
+            assert_eq!(asked.dest.dgid, [has(AV, 7) as u8; 16], "{change:?}");
             if mask & timers != 0 {
                 assert_eq!((asked.retry_cnt, asked.rnr_retry), (3, 5));
             }

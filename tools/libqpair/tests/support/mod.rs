@@ -510,7 +510,11 @@ impl Kernel for Fake {
                 context.access = access as u8;
                 (qp_state::INIT, qp_mask::ACCESS)
             }
-            Change::Rtr { peer, .. } => {
+            Change::Rtr { peer, at, .. } => {
+                // A port of RoCE needs a GID.
+                if self.machine().roce != matches!(at, Address::Gid { .. }) {
+                    return Err(Errno::INVAL);
+                }
                 context.peer = peer;
                 (qp_state::RTR, qp_mask::PEER)
             }
