@@ -5,6 +5,7 @@ This module runs the root's apt with package lists of its own in the cache: the 
 and its lists become outdated, since versions leave the archive within weeks.
 """
 
+import functools
 import os
 import re
 import shutil
@@ -30,7 +31,9 @@ OPTIONS = [
 ]  # fmt: skip
 
 
+@functools.cache
 def update():
+    """Reads the lists, once in a run."""
     for folder in ("lists/partial", "cache/archives/partial"):
         (LISTS / folder).mkdir(parents=True, exist_ok=True)
     with base.locked(LISTS / "lock"):
