@@ -98,7 +98,7 @@ CAUSES = [
 ]
 
 
-# The steps so far, and how many seconds each took.
+# The steps so far: name, seconds, and seconds of processor time.
 TIMES = []
 
 
@@ -287,7 +287,7 @@ def step(name, command, log=None, cwd=None, env=None, quiet=False, stdout=None, 
     """
     LOGS.mkdir(parents=True, exist_ok=True)
     log = log or LOGS / re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
-    start = time.monotonic()
+    start, before = time.monotonic(), worked()
     if not quiet:
         say(f"{name} ...")
     with (
@@ -307,7 +307,7 @@ def step(name, command, log=None, cwd=None, env=None, quiet=False, stdout=None, 
                     say(f"{name} ...")
                 patience = REPORT_EVERY
     took = time.monotonic() - start
-    TIMES.append((name, took))
+    TIMES.append((name, took, worked() - before))
     if status != 0:
         cause, better = explain(show_end(f"{name}: failed ({status})", log))
         raise Fail(f"{name} failed" + (f": {cause}" if cause else ""), better or remedy, cause)

@@ -104,9 +104,9 @@ def before_this():
 
 
 def times(total):
-    """The steps that took a second or more, and all of it."""
-    steps = [f"{name} {seconds:.0f} s" for name, seconds in base.TIMES if seconds >= 1]
-    return "times: " + "; ".join([*steps, f"in all {total:.0f} s"])
+    """The steps that took a second or more with their processor time, and all of it."""
+    steps = [f"{name} {took:.0f} s" + (f" ({work:.0f} s)" if work else "") for name, took, work in base.TIMES if took >= 1]
+    return "times (of the processors): " + "; ".join([*steps, f"in all {total:.0f} s"])
 
 
 def run(argv):
@@ -115,7 +115,7 @@ def run(argv):
     args = parser.parse_args(argv)
     before = before_this()
     begin = time.monotonic() - before
-    base.TIMES.append(("making the build root", before))
+    base.TIMES.append(("making the build root", before, 0.0))
     space.need(["stock"])
     kernel = kernels.get("stock")
     if args.file and not pathlib.Path("/proc/self/fd/3").exists():

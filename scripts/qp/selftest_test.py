@@ -32,7 +32,7 @@ class Demo(unittest.TestCase):
             contextlib.redirect_stdout(said),
         ):
             self.assertEqual(demo.run([]), 0)
-        self.assertRegex(said.getvalue(), r"\ntimes: making the build root 100 s; in all 10[0-9] s\n$")
+        self.assertRegex(said.getvalue(), r"\ntimes \(of the processors\): making the build root 100 s; in all 10[0-9] s\n$")
 
 
 class Nightly(unittest.TestCase):
