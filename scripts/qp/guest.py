@@ -22,6 +22,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import selectors
 import shlex
 import socket
@@ -50,6 +51,9 @@ SILENCE = 90.0
 # After CMD's end: removing the module, the leak detector's scans, power off. A debug kernel on a busy
 # machine takes more than a minute.
 CLEANUP = 240.0
+
+# What QEMU is asked about a guest that does not end, and how many seconds an answer may take.
+STATE, ANSWERS_IN = ("info status", "info registers -a"), 5.0
 
 
 def positive(text):
@@ -226,7 +230,7 @@ class Run:
         self.args, self.machine, self.silence = args, machine, silence
         self.console = consoles.Console(sys.stderr if args.verbose else None)
         self.hangs = self.ended = False
-        self.status = self.why = None
+        self.status = self.why = self.stuck = None
         self.deadline = time.monotonic() + args.timeout if args.timeout else None
 
     def run(self):
@@ -270,6 +274,7 @@ class Run:
         while select.get_map():
             left = self.left()
             if left is not None and left <= 0:
+                self.stuck = self.state()
                 return False
             for key, _ in select.select(left):
                 try:
@@ -328,8 +333,24 @@ class Run:
         elif message.get("event") == "SUSPEND":
             self.ask("system_wakeup")
 
-    def ask(self, command):
-        self.machine.ours["monitor"].sendall(json.dumps({"execute": command}).encode() + b"\n")
+    def ask(self, command, **arguments):
+        words = {"execute": command, "arguments": arguments}
+        self.machine.ours["monitor"].sendall(json.dumps(words).encode() + b"\n")
+
+    def state(self):
+        """Where a guest is that does not end: whether it is suspended, and each processor's instruction
+        pointer. A QEMU that does not answer hangs itself."""
+        said, rest = [], b""
+        with contextlib.suppress(OSError):
+            self.machine.ours["monitor"].settimeout(ANSWERS_IN)
+            for command in STATE:
+                self.ask("human-monitor-command", **{"command-line": command})
+            while len(said) < len(STATE) and (data := self.machine.ours["monitor"].recv(1 << 16)):
+                *lines, rest = (rest + data).split(b"\n")
+                answers = [json.loads(line).get("return") for line in lines]
+                said += [answer for answer in answers if isinstance(answer, str)]
+        found = re.findall(r"^(?:VM status|CPU#|.*\bRIP=).*", "\n".join(said).replace("\r", ""), re.MULTILINE)
+        return "\n".join(found) or "QEMU's monitor does not answer"
 
     def qemu_says(self):
         self.errors.seek(0)
@@ -383,6 +404,7 @@ def verdict(run, in_time):
     if not in_time:
         what = f"after CMD ended with {run.status}" if run.status is not None else "in CMD or before"
         show(f"the guest did not end in time ({what}); the end of its log:", run.console.tail())
+        show("QEMU says of it:", run.stuck)
         keep_log(run)
         return TIMED_OUT
     if run.status is None or not run.ended:

@@ -94,7 +94,9 @@ def accelerator(args):
     smp = ["-smp", f"{args.smp or 2}" + (f",maxcpus={args.maxcpus}" if args.maxcpus else "")]
     if args.accel == "kvm" or (args.accel == "auto" and kvm_works()):
         return ["-accel", "kvm", "-cpu", "host", *smp]
-    return ["-accel", "tcg,thread=multi", "-cpu", CPU, *smp]
+    # With a thread for each processor a suspend may hang (Documentation/testing.rst).
+    threads = "single" if args.sleeps else "multi"
+    return ["-accel", f"tcg,thread={threads}", "-cpu", CPU, *smp]
 
 
 def devices(machine, args):
@@ -184,5 +186,7 @@ def build(args, emulator, kernel, initramfs):
     # The boot counts the timer's ticks in a loop, and panics if a busy machine did not schedule
     # QEMU for them. Not needed under -icount, where time is the guest's own.
     append += [] if args.icount else ["no_timer_check"]
+    # A suspend that does not end shows where.
+    append += ["no_console_suspend"] if args.sleeps else []
     machine.add("-append", " ".join([*append, *args.append]))
     return machine

@@ -5,6 +5,7 @@ import argparse
 import contextlib
 import errno
 import io
+import json
 import os
 import pathlib
 import re
@@ -105,7 +106,10 @@ class Machine:
         here, self.there = socket.socketpair()
         # sh supports no descriptor above 9, and the number may be larger.
         self.words = ["bash", "-c", f"exec >&{self.there.fileno()}; {shell}"]
-        self.ours = {"console": here}
+        # QEMU's monitor, which has ended.
+        monitor, end = socket.socketpair()
+        end.close()
+        self.ours = {"console": here, "monitor": monitor}
 
     def descriptors(self):
         return [self.there.fileno()]
@@ -138,6 +142,17 @@ class Judges(unittest.TestCase):
             run = guest.Run(argparse.Namespace(**NO_GUEST), Machine(shell), silence=1.5)
             self.assertFalse(run.run(), shell)
             self.assertEqual(run.hangs, hangs, shell)
+
+    def test_where_a_guest_is_that_does_not_end(self):
+        says = "VM status: running", "CPU#0\r\nRAX=1 RBX=2\r\nRIP=ffff1 RFL=2 HLT=1\r\nCPU#1\r\nRIP=ffff2 RFL=2 HLT=0\r\n"
+        machine = Machine("exit")
+        machine.ours["monitor"], qemu = socket.socketpair()
+        answers = [{"event": "SUSPEND"}, {"return": {}}, *({"return": text} for text in says)]
+        qemu.sendall(b"".join(json.dumps(answer).encode() + b"\r\n" for answer in answers))
+        run = guest.Run(argparse.Namespace(**NO_GUEST), machine)
+        self.assertEqual(run.state().split("\n"), ["VM status: running", "CPU#0", "RIP=ffff1 RFL=2 HLT=1", "CPU#1", "RIP=ffff2 RFL=2 HLT=0"])
+        qemu.close()
+        self.assertIn("does not answer", run.state())
 
     def test_code_that_was_misread_on_the_way_to_init_is_told_from_a_fault(self):
         oops, panic, init = (
