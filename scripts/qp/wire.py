@@ -30,8 +30,8 @@ from qp import base, guest as runner, intruder, network
 # Seconds that a guest has to boot, that a client is not started after its server, and in which one
 # that fails may have been refused.
 BOOT = 240
-# Of each guest: the package has no program, and those of tools/ are not needed.
-OPTIONS = ["--verbs", "--package", "qpair-ring"]
+# Of each guest: of the programs of tools/ the tool alone.
+OPTIONS = ["--verbs", "--package", "qpair-tool"]
 LATER = 0.7
 REFUSED = 8.0
 TRIES = 10

@@ -106,6 +106,20 @@ impl File {
         // `Drop`.
         unsafe { command.run(self.fd.as_fd()) }
     }
+
+    fn query_port(&self) -> Result<ib_uverbs_query_port_resp, Errno> {
+        let mut port = ib_uverbs_query_port_resp::default();
+        let query = ib_uverbs_query_port {
+            port_num: PORT,
+            ..Default::default()
+        };
+        self.run(
+            Command::new(IB_USER_VERBS_CMD_QUERY_PORT)
+                .request(&query)
+                .answer(&mut port),
+        )?;
+        Ok(port)
+    }
 }
 
 impl Drop for File {
@@ -125,16 +139,7 @@ impl Kernel for File {
                 .request(&ib_uverbs_query_device::default())
                 .answer(&mut device),
         )?;
-        let mut port = ib_uverbs_query_port_resp::default();
-        let query = ib_uverbs_query_port {
-            port_num: PORT,
-            ..Default::default()
-        };
-        self.run(
-            Command::new(IB_USER_VERBS_CMD_QUERY_PORT)
-                .request(&query)
-                .answer(&mut port),
-        )?;
+        let port = self.query_port()?;
         let limits = &self.limits;
         Ok(Attributes {
             model: device.fw_ver as u32,
@@ -344,6 +349,10 @@ impl Kernel for File {
     fn modify_qp(&self, qp: Object, change: Change) -> Result<ResetAt, Errno> {
         let mut core = modify(change);
         core.qp_handle = qp.handle;
+        if core.attr_mask & qp_mask::PATH_MTU != 0 {
+            // That of a port of RoCE is the network device's, which may change.
+            core.path_mtu = self.query_port()?.active_mtu;
+        }
         let mut answer = qpair_uresp_modify_qp::default();
         self.run(
             Command::new(IB_USER_VERBS_CMD_MODIFY_QP)

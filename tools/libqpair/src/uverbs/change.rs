@@ -15,7 +15,8 @@ const ANSWER_TIMER: u8 = 16;
 /// About 4 ms without a receive.
 const RECEIVE_TIMER: u8 = 17;
 
-/// The request for a change. What the device does not have, as sequence numbers, is zero.
+/// The request for a change, without the path's MTU. What the device does not have, as sequence numbers,
+/// is zero.
 pub(super) fn modify(change: Change) -> ib_uverbs_modify_qp {
     let all = ib_uverbs_modify_qp::default();
     match change {
@@ -38,7 +39,6 @@ pub(super) fn modify(change: Change) -> ib_uverbs_modify_qp {
             },
             qp_state: qp_state::RTR,
             dest: destination(at),
-            path_mtu: MTU_4096,
             dest_qp_num: peer.raw(),
             max_dest_rd_atomic: READS,
             min_rnr_timer: RECEIVE_TIMER,
@@ -217,6 +217,8 @@ mod tests {
             assert_eq!(asked.dest.is_global, has(AV, 1) as u8, "{change:?}");
             assert_eq!(u32::from(asked.dest.sgid_index), has(AV, 3), "{change:?}");
             assert_eq!(asked.dest.dgid, [has(AV, 7) as u8; 16], "{change:?}");
+            assert_eq!(u32::from(asked.dest.hop_limit), has(AV, 1), "{change:?}");
+            assert_eq!(u32::from(asked.dest.port_num), has(AV, 1), "{change:?}");
             if mask & timers != 0 {
                 assert_eq!((asked.retry_cnt, asked.rnr_retry), (3, 5));
             }
@@ -232,5 +234,7 @@ mod tests {
         let by_gid = address(4, Address::Gid { gid, source: 3 }).attr;
         assert_eq!((by_gid.is_global, by_gid.port_num, by_gid.dlid), (1, 1, 0));
         assert_eq!((by_gid.grh.dgid, by_gid.grh.sgid_index), (gid, 3));
+        let by_lid = destination(Address::Lid(7));
+        assert_eq!((by_lid.dlid, by_lid.is_global, by_lid.port_num), (7, 0, 1));
     }
 }
