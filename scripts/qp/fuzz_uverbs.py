@@ -114,13 +114,17 @@ class Target:
 
     def accept(self):
         """Adds found inputs to the corpus, without the calls that they do not need."""
+        self.begin()
         self.write("start", corpus())
         (self.share / "reduced").unlink(missing_ok=True)
-        status = self.run(f"reduce {DEVICES[self.device]} found", ACCEPTING)
+        # A last input may begin as the time ends.
+        status = self.run(f"reduce {DEVICES[self.device]} found {ACCEPTING}", 2 * ACCEPTING)
         added = self.read("reduced")[: max(0, KEPT - len(corpus()))]
         with open(CORPUS, "a") as lines:
             lines.writelines(f"{line}\n" for line in added)
         base.say(f"{len(added)} inputs added to the corpus")
+        if status is None:
+            raise base.Fail("QEMU has ended itself before all were tried", "run it again: it goes on")
         return status
 
     def covered(self):
@@ -153,12 +157,14 @@ class Target:
         (self.share / "last").unlink(missing_ok=True)
         words = f"replay {DEVICES[self.device]} again {times}"
         runs = (self.run(words, len(inputs) * times * SLOWEST, subprocess.DEVNULL) for _ in range(ENDS))
-        status = next((status for status in runs if status is not None), base.OWN_FAILURE)
+        status = next((status for status in runs if status is not None), None)
+        if status is None:
+            raise base.Fail(f"QEMU has ended itself {ENDS} times in a row ({MOVED})")
         if status == 0:
             return None
         last = self.last()
         if not last:
-            raise base.Fail("the guest could not replay")
+            raise base.Fail("the guest could not replay", f"see {self.share / 'log'}")
         return last[-1][0] // times
 
     def smaller(self, line):
@@ -206,7 +212,7 @@ def fuzz(args):
         status = target.run(f"fuzz {name} {left:.0f} {seed}", left)
         if status == 0:
             (target.share / "new").replace(target.share / "found")
-        # The boot counts after the first time only.
+        # A boot counts too.
         seed, left = seed + 1, until - time.monotonic()
         if status is None and not target.last():
             raise base.Fail(f"QEMU has ended itself before the first input ({MOVED})", "QPAIR_QEMU=patched in the environment uses a QEMU that does not")

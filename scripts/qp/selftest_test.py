@@ -118,14 +118,15 @@ class Uverbs(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             target = object.__new__(fuzz_uverbs.Target)
             target.share, target.device = pathlib.Path(folder), "qpair"
-            for written, status, first in (("", 126, None), ("000000007 aa\n", 126, 3), ("", 0, None)):
+            # None: QEMU has ended itself, whatever input ran.
+            for written, status, first in (("", 126, None), ("000000007 aa\n", 126, 3), ("000000007 aa\n", None, None), ("", 0, None)):
 
                 def run(*_, written=written, status=status):
                     (target.share / "last").write_text(written)
                     return status
 
                 with self.subTest(written, status=status), unittest.mock.patch.object(target, "run", run):
-                    if status and not written:
+                    if status is None or (status and not written):
                         with self.assertRaises(base.Fail):
                             target.first_of(["aa"] * 4, 2)
                     else:

@@ -201,7 +201,7 @@ pub(crate) fn run(device: &str, seconds: u64, seed: u64) -> Result<Option<anyhow
     let start = inputs(Path::new("start"))?;
     let count = start.len();
     for (number, input) in start.into_iter().enumerate() {
-        if began.elapsed() > limit {
+        if runner.failure.is_some() || began.elapsed() > limit {
             // It is kept for the next run.
             write_one(&input, &mut found)?;
             continue;
@@ -215,7 +215,7 @@ pub(crate) fn run(device: &str, seconds: u64, seed: u64) -> Result<Option<anyhow
     for _ in 0..RANDOM {
         let records = 8 + below(state.rand_mut(), RECORDS - 8);
         let input = BytesInput::new(random(state.rand_mut(), records));
-        if began.elapsed() < limit {
+        if runner.failure.is_none() && began.elapsed() < limit {
             fuzzer.evaluate_input(&mut state, &mut runner, &mut manager, &input)?;
         }
     }
@@ -256,7 +256,7 @@ fn write_new(state: &State, written: usize, found: &mut File) -> Result<usize> {
 
 fn line(state: &State, runner: &Runner, began: Instant) -> String {
     format!(
-        "{} s: {} inputs, {} kept, {} of {} counters, {} resets in {:.0} s",
+        "{} s: {} inputs, {} kept, {} of {} counters, {} changes of the device in {:.0} s",
         began.elapsed().as_secs(),
         runner.guest.ran,
         state.corpus().count(),

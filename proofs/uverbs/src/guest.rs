@@ -46,7 +46,7 @@ const MOST: usize = 1 << 20;
 const NOBODY: u32 = 65534;
 /// Limits of a process.
 const SECONDS: u64 = 4;
-/// Parts of the time, of which resets and unbinds take one.
+/// Parts of the time, of which changes of the device take one.
 const ACTING: u32 = 8;
 /// A network device is up: `IFF_UP`.
 const UP: u32 = 1;
@@ -60,16 +60,16 @@ pub(crate) struct Guest {
     function: Option<String>,
     /// After a reset it has another file, and its address another index.
     device: Device,
-    /// The network device of a port of RoCE.
-    netdev: Option<String>,
+    /// The network device of a port of RoCE, and its MTU.
+    netdev: Option<(String, String)>,
     log: File,
     /// Where the last inputs are written, for the host.
     last: File,
     pub(crate) ran: u64,
     began: Instant,
-    /// Resets and unbinds take at most one of [`ACTING`] parts of the time.
+    /// Changes of the device take at most one of [`ACTING`] parts of the time.
     pub(crate) bounded: bool,
-    /// Resets and unbinds, and how long they took.
+    /// Changes of the device, and how long the inputs took from there on.
     pub(crate) acted: (u64, Duration),
     counters: Option<File>,
     /// The counters before and after an input.
@@ -135,7 +135,9 @@ impl Guest {
         this.appeared()?;
         if let Some(address) = this.device.address {
             let path = this.port(&format!("gid_attrs/ndevs/{}", address.index));
-            this.netdev = Some(fs::read_to_string(path)?.trim().into());
+            let netdev = fs::read_to_string(path)?.trim().to_owned();
+            let mtu = fs::read_to_string(format!("/sys/class/net/{netdev}/mtu"))?;
+            this.netdev = Some((netdev, mtu));
         }
         this.look()?;
         Ok(this)
@@ -242,6 +244,10 @@ impl Guest {
         let acted = self.attend(child, File::from(asks))?;
         end_all(child)?;
         if let Some(since) = acted {
+            if let Some((netdev, mtu)) = &self.netdev {
+                // The path MTU of later inputs must not depend on this one.
+                fs::write(format!("/sys/class/net/{netdev}/mtu"), mtu)?;
+            }
             self.appeared()?;
             self.acted.0 += 1;
             self.acted.1 += since.elapsed();
@@ -305,7 +311,7 @@ impl Guest {
     fn act(&self, what: u8) {
         let put = |path: String, text: &str| drop(fs::write(path, text));
         match (&self.function, &self.netdev) {
-            (_, Some(netdev)) if what % 4 == 3 => {
+            (_, Some((netdev, _))) if what % 4 == 3 => {
                 let path = format!("/sys/class/net/{netdev}/flags");
                 let flags = fs::read_to_string(&path).unwrap_or_default();
                 let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16);
@@ -313,7 +319,7 @@ impl Guest {
                 put(path.clone(), &format!("{flags:#x}"));
                 put(path, &format!("{:#x}", flags | UP));
             }
-            (_, Some(netdev)) if what % 4 == 2 => {
+            (_, Some((netdev, _))) if what % 4 == 2 => {
                 let mtu = if what < 128 { "1500" } else { "9000" };
                 put(format!("/sys/class/net/{netdev}/mtu"), mtu);
             }

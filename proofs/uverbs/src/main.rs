@@ -4,12 +4,12 @@
 //! ```text
 //! fuzz-uverbs fuzz DEVICE SECONDS SEED
 //! fuzz-uverbs replay DEVICE FILE TIMES
-//! fuzz-uverbs reduce DEVICE FILE
+//! fuzz-uverbs reduce DEVICE FILE SECONDS
 //! ```
 //!
 //! Inputs are lines of hexadecimal digits. `fuzz` begins with those of `start`, and writes those that
 //! reach new code to `new`. `reduce` writes to `reduced` what of a file reaches code that the inputs
-//! of `start` do not, without the calls that are not needed for that. All write the last inputs to
+//! of `start` do not, without the calls that are not needed for that, and ends after SECONDS. All write the last inputs to
 //! `last`. Status 3: an input has failed.
 
 #[cfg(feature = "engine")]
@@ -24,6 +24,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context as _, Result};
 
@@ -82,11 +83,12 @@ fn new_of(guest: &mut guest::Guest, input: &[u8], reached: &[bool]) -> Result<Ve
         .collect())
 }
 
-fn reduce(device: &str, path: &Path) -> Result<()> {
+fn reduce(device: &str, path: &Path, seconds: u64) -> Result<()> {
+    let (began, limit) = (Instant::now(), Duration::from_secs(seconds));
     let mut all = inputs(path)?;
     all.sort_by_key(Vec::len);
+    // Not bounded: what an input reaches must not depend on the time.
     let mut guest = guest::Guest::new(device, Path::new(LAST), false)?;
-    guest.bounded = true;
     let mut reached = vec![false; guest.changed.len()];
     let mut into = OpenOptions::new()
         .create(true)
@@ -98,6 +100,10 @@ fn reduce(device: &str, path: &Path) -> Result<()> {
         }
     }
     for mut input in all {
+        if began.elapsed() > limit {
+            println!("the time is over");
+            break;
+        }
         // What it reaches by chance does not count.
         let again = new_of(&mut guest, &input, &reached)?;
         let mut needed = new_of(&mut guest, &input, &reached)?;
@@ -136,8 +142,10 @@ fn run() -> Result<Option<anyhow::Error>> {
         #[cfg(feature = "engine")]
         ["fuzz", device, seconds, seed] => engine::run(device, seconds.parse()?, seed.parse()?),
         ["replay", device, path, times] => replay(device, Path::new(path), times.parse()?),
-        ["reduce", device, path] => Ok(reduce(device, Path::new(path)).err()),
-        _ => bail!("usage: fuzz-uverbs fuzz DEVICE SECONDS SEED | replay DEVICE FILE TIMES | reduce DEVICE FILE"),
+        ["reduce", device, path, seconds] => {
+            Ok(reduce(device, Path::new(path), seconds.parse()?).err())
+        }
+        _ => bail!("usage: fuzz-uverbs fuzz DEVICE SECONDS SEED | replay DEVICE FILE TIMES | reduce DEVICE FILE SECONDS"),
     }
 }
 

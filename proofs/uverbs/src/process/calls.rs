@@ -287,7 +287,8 @@ impl Process {
                         hop_limit: 1,
                         ..Default::default()
                     },
-                    is_global: (global || self.is_roce()).into(),
+                    // A port of RoCE refuses the few that are not global.
+                    is_global: (global || self.is_roce() && source < 240).into(),
                     dlid: u16::from(gid % 4),
                     port_num: PORT + u8::from(source > 250),
                     ..Default::default()
