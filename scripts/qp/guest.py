@@ -72,7 +72,7 @@ def parse(argv):
     )
     add = parser.add_argument
     add("--kernel", default="stock", metavar="stock|test|debug|PATH", help="the kernel to boot; PATH is a bzImage, with KDIR= for its module")
-    add("--qemu", type=pathlib.Path, metavar="PATH|distribution|backports|patched", help="another QEMU than Debian's own with the device as a plugin; backports: that of its backports; patched: with qemu/patches, and the device linked into it, also by QPAIR_QEMU=NAME in the environment")
+    add("--qemu", type=pathlib.Path, metavar="PATH|distribution|backports|patched", help="distribution: Debian's own with the device as a plugin (the default); backports: that of its backports; patched: with qemu/patches, and the device linked into it, also by QPAIR_QEMU=NAME in the environment")
     add("--iommu", action="store_true", help="an Intel IOMMU in front of the devices, strict")
     add("--smp", type=positive, metavar="N", help="processors (2)")
     add("--maxcpus", type=positive, metavar="N", help="the maximum number of processors (default: those of --smp)")
@@ -341,7 +341,8 @@ class Run:
         """Where a guest is that does not end: whether it is suspended, and each processor's instruction
         pointer. A QEMU that does not answer hangs itself."""
         said, rest = [], b""
-        with contextlib.suppress(OSError):
+        # The first line may be the rest of one.
+        with contextlib.suppress(OSError, ValueError):
             self.machine.ours["monitor"].settimeout(ANSWERS_IN)
             for command in STATE:
                 self.ask("human-monitor-command", **{"command-line": command})
@@ -349,7 +350,7 @@ class Run:
                 *lines, rest = (rest + data).split(b"\n")
                 answers = [json.loads(line).get("return") for line in lines]
                 said += [answer for answer in answers if isinstance(answer, str)]
-        found = re.findall(r"^(?:VM status|CPU#|.*\bRIP=).*", "\n".join(said).replace("\r", ""), re.MULTILINE)
+        found = re.findall(r"^(?:VM status|CPU#|.*\b[ER]IP=).*", "\n".join(said).replace("\r", ""), re.MULTILINE)
         return "\n".join(found) or "QEMU's monitor does not answer"
 
     def qemu_says(self):

@@ -142,15 +142,17 @@ class Judges(unittest.TestCase):
             run = guest.Run(argparse.Namespace(**NO_GUEST), Machine(shell), silence=1.5)
             self.assertFalse(run.run(), shell)
             self.assertEqual(run.hangs, hangs, shell)
+            self.assertEqual(run.stuck, "QEMU's monitor does not answer", shell)
 
     def test_where_a_guest_is_that_does_not_end(self):
-        says = "VM status: running", "CPU#0\r\nRAX=1 RBX=2\r\nRIP=ffff1 RFL=2 HLT=1\r\nCPU#1\r\nRIP=ffff2 RFL=2 HLT=0\r\n"
+        says = "VM status: running", "CPU#0\r\nRAX=1 RBX=2\r\nRIP=ffff1 RFL=2 HLT=1\r\nCPU#1\r\nEIP=ffff2 EFL=2 HLT=0\r\n"
         machine = Machine("exit")
         machine.ours["monitor"], qemu = socket.socketpair()
         answers = [{"event": "SUSPEND"}, {"return": {}}, *({"return": text} for text in says)]
         qemu.sendall(b"".join(json.dumps(answer).encode() + b"\r\n" for answer in answers))
         run = guest.Run(argparse.Namespace(**NO_GUEST), machine)
-        self.assertEqual(run.state().split("\n"), ["VM status: running", "CPU#0", "RIP=ffff1 RFL=2 HLT=1", "CPU#1", "RIP=ffff2 RFL=2 HLT=0"])
+        self.assertEqual(run.state().split("\n"), ["VM status: running", "CPU#0", "RIP=ffff1 RFL=2 HLT=1", "CPU#1", "EIP=ffff2 EFL=2 HLT=0"])
+        self.assertIn(b"info registers -a", qemu.recv(1 << 16))
         qemu.close()
         self.assertIn("does not answer", run.state())
 
