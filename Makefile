@@ -30,7 +30,7 @@ help: ## show these lines
 run: ## boot a guest and copy a file through queue pairs [FILE=PATH]
 	@scripts/run "$$FILE"
 
-test: ## run the tests that need no kernel but the stock one [LAYER='host mutants device stock iommu verbs wire figures', or of a kernel of its own: kunit tree 7.3 debug, or packages]
+test: ## run the tests that need only the stock kernel [LAYER='host mutants device stock iommu verbs wire figures'; on request: kunit tree 7.3 debug, which build a kernel, and packages]
 	@scripts/test $(LAYER)
 
 test-all: ## all tests, in each of their guests and on kernels built for them, all rounds of races: for nights and releases
@@ -49,8 +49,8 @@ bench: ## measure, into build/bench: figures, a table beside their goals, plots
 	@scripts/bench
 
 # What KDIR names has to be a kernel tree that was built.
-kdir_is_built = test -z "$(KDIR)" || scripts/in-root test -f "$(KDIR)/include/config/kernel.release" || \
-	{ echo 'qpair: error: KDIR=$(KDIR) is no built kernel tree; remedy: make modules_prepare in it; it is not below /usr or /lib, which are those of the build root' >&2; exit 1; }
+kdir_is_built = test -z "$(KDIR)" || scripts/in-root test -f "$(KDIR)/include/config/kernel.release" -a -f "$(KDIR)/Module.symvers" || \
+	{ echo 'qpair: error: KDIR=$(KDIR) is not a kernel tree that was built, as the build root sees it; remedy: scripts/in-root make -C $(KDIR); move a tree below /usr, /lib, /etc, /var or /boot elsewhere, since those are the build root'"'"'s own' >&2; exit 1; }
 
 modules: ## build the modules, in build/module [KDIR=/path/to/kernel/tree]
 	@$(kdir_is_built)

@@ -76,7 +76,7 @@ CAUSES = [
     (
         r"\b404  not found",
         GONE,
-        "run again, which reads the archive's lists anew; if it still does, use a complete mirror of Debian 13 with its backports in /etc/apt",
+        "run again, which reads the archive's lists anew; if it fails again, use a complete mirror of Debian 13 with its backports in /etc/apt",
     ),
     (
         r"temporary failure resolving|could not (resolve|connect)|unable to connect"

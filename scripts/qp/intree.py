@@ -285,7 +285,7 @@ def checked(word):
         raise base.Fail("no kernel tree is named", "make in-tree TREE=/path/to/linux-7.3; scripts/py intree --help says what it does")
     tree = pathlib.Path(word).expanduser().resolve()
     if not tree.is_dir():
-        raise base.Fail(f"TREE={word}: there is no such directory", "name the unpacked source of a kernel; it is not below /usr, /lib or /var, which are those of the build root")
+        raise base.Fail(f"TREE={word}: there is no such directory", "name the unpacked source of a kernel; move one below /usr, /lib, /etc, /var or /boot elsewhere, since those are the build root's own")
     if (tree / "source").is_symlink() and not (tree / "Kconfig").exists():
         raise base.Fail(f"TREE={word} is the output of a build", f"TREE={(tree / 'source').resolve()}, its source")
     if not ((tree / "Makefile").is_file() and (tree / "Kconfig").is_file() and (tree / "MAINTAINERS").is_file()):
