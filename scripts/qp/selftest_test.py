@@ -223,7 +223,7 @@ class Suite(unittest.TestCase):
 
     def test_make_help_has_each_layer(self):
         line = next(line for line in (base.TOP / "Makefile").read_text().splitlines() if line.startswith("test:"))
-        lists = re.search(r"\[LAYER='([^']*)', or of a kernel of its own: (.*), or (\S+)\]$", line)
+        lists = re.search(r"\[LAYER='([^']*)'; on request: (.*), which need a kernel of their own, and (\S+)\]$", line)
         self.assertEqual(set(lists[1].split()), set(test.DEFAULT))
         self.assertEqual(sorted(" ".join(lists.groups()).split()), sorted(test.LAYERS))
 
