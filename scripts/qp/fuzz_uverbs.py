@@ -104,17 +104,21 @@ class Target:
     def write(self, name, inputs):
         (self.share / name).write_text("".join(f"{line}\n" for line in dict.fromkeys(inputs)))
 
+    def keep(self):
+        """Adds what is new to what was found: a guest that has not ended by itself may not have run all
+        again."""
+        self.write("found", [*self.read("found"), *self.read("new")])
+
     def begin(self):
         """Writes the inputs to begin with."""
-        # A guest that has not ended by itself may not have run all again.
-        self.write("found", [*self.read("found"), *self.read("new")])
+        self.keep()
         self.write("start", [*corpus(), *self.read("found")])
         for name in ("new", "last"):
             (self.share / name).unlink(missing_ok=True)
 
     def accept(self):
         """Adds found inputs to the corpus, without the calls that they do not need."""
-        self.begin()
+        self.keep()
         self.write("start", corpus())
         (self.share / "reduced").unlink(missing_ok=True)
         # A last input may begin as the time ends.

@@ -79,6 +79,11 @@ pub(crate) struct Guest {
     prints: bool,
 }
 
+/// The file of a network device's MTU.
+fn mtu_of(netdev: &str) -> String {
+    format!("/sys/class/net/{netdev}/mtu")
+}
+
 fn open_log() -> Result<File> {
     let mut log = OpenOptions::new()
         .read(true)
@@ -136,7 +141,7 @@ impl Guest {
         if let Some(address) = this.device.address {
             let path = this.port(&format!("gid_attrs/ndevs/{}", address.index));
             let netdev = fs::read_to_string(path)?.trim().to_owned();
-            let mtu = fs::read_to_string(format!("/sys/class/net/{netdev}/mtu"))?;
+            let mtu = fs::read_to_string(mtu_of(&netdev))?;
             this.netdev = Some((netdev, mtu));
         }
         this.look()?;
@@ -246,7 +251,7 @@ impl Guest {
         if let Some(since) = acted {
             if let Some((netdev, mtu)) = &self.netdev {
                 // The path MTU of later inputs must not depend on this one.
-                fs::write(format!("/sys/class/net/{netdev}/mtu"), mtu)?;
+                fs::write(mtu_of(netdev), mtu)?;
             }
             self.appeared()?;
             self.acted.0 += 1;
@@ -321,7 +326,7 @@ impl Guest {
             }
             (_, Some((netdev, _))) if what % 4 == 2 => {
                 let mtu = if what < 128 { "1500" } else { "9000" };
-                put(format!("/sys/class/net/{netdev}/mtu"), mtu);
+                put(mtu_of(netdev), mtu);
             }
             (Some(function), _) if what % 2 == 0 => {
                 put(format!("/sys/bus/pci/devices/{function}/reset"), "1");

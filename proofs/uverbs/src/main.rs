@@ -9,8 +9,8 @@
 //!
 //! Inputs are lines of hexadecimal digits. `fuzz` begins with those of `start`, and writes those that
 //! reach new code to `new`. `reduce` writes to `reduced` what of a file reaches code that the inputs
-//! of `start` do not, without the calls that are not needed for that, and ends after SECONDS. All write the last inputs to
-//! `last`. Status 3: an input has failed.
+//! of `start` do not, without the calls that are not needed for that, and ends after SECONDS. All
+//! write the last inputs to `last`. Status 3: an input has failed.
 
 #[cfg(feature = "engine")]
 mod engine;
