@@ -19,8 +19,8 @@ import unittest
 import unittest.mock
 
 from qp import (
-    barriers, base, console, figures, guest, imports, initramfs, kernel, ktap, lines, payload,
-    peers, plots, profile, sweeps, threads,
+    barriers, base, console, figures, guest, imports, initramfs, ktap, lines, peers,
+    plots, profile, sweeps, threads,
 )
 
 REPORTS = """\
@@ -644,25 +644,6 @@ class Timed(unittest.TestCase):
             "| `timed_write1m_iommu_cost` | reported | | not measured |",
         ):
             self.assertIn(line, table)
-
-
-class Series(unittest.TestCase):
-    def said(self, major, minor):
-        """Kbuild's output for a kernel series, without a build."""
-        command = ["make", "-n", "-f", base.TOP / "Kbuild", f"VERSION={major}", f"PATCHLEVEL={minor}"]
-        return subprocess.run(command, capture_output=True, text=True).stderr
-
-    def test_kbuild_refuses_an_older_kernel_and_warns_of_a_newer_one(self):
-        (first, oldest), (last, newest) = kernel.FIRST, kernel.LAST
-        for series in ((first, oldest), (last, newest)):
-            self.assertNotIn("qpair:", self.said(*series))
-        for series in ((first, oldest - 1), (first - 1, 99)):
-            self.assertRegex(self.said(*series), r"qpair: error: Linux .* is older .*; remedy: ")
-        for series in ((last, newest + 1), (last, 10 * newest), (last + 1, 0)):
-            said = self.said(*series)
-            self.assertRegex(said, r"qpair: warning: Linux .* is newer")
-            # It is shown with the compiler's warnings.
-            self.assertTrue(payload.WARNING.search(said))
 
 
 class Threads(unittest.TestCase):
