@@ -25,6 +25,7 @@ tree. Run it again after a change: only files that differ are written. The rules
 """
 
 import argparse
+import os
 import pathlib
 import re
 import subprocess
@@ -298,20 +299,28 @@ def checked(word):
         raise base.Fail(f"TREE={word} is Linux {series[0]}.{series[1]}; the driver is for {kernels.RANGE}", f"name a tree of Linux {kernels.RANGE}")
     if series > kernels.LAST:
         base.say(f"warning: Linux {series[0]}.{series[1]} is newer than {kernels.LAST[0]}.{kernels.LAST[1]}, which the driver was built for")
-    if not (tree / "rust/kernel/lib.rs").is_file():
-        raise base.Fail(f"TREE={word} has no Rust (rust/kernel/lib.rs)", "use a complete tree")
+    missing = [name for name in changed_files() if not (tree / name).is_file()]
+    if missing:
+        raise base.Fail(f"TREE={word} lacks {', '.join(missing)}", "use a complete tree")
     if base.CACHE in tree.parents:
         raise base.Fail(f"TREE={word} is in the cache, where other builds use it", "copy it: cp -a")
     own_changes(word, tree)
     return tree
 
 
+def changed_files():
+    """The files of a tree that the driver's additions change."""
+    return sorted({edit["file"] for edit in edits()} | {COMPLETION})
+
+
 def own_changes(word, tree):
     """Refuses to mix the user's uncommitted changes of a file with the command's."""
     if not (tree / ".git").exists():
         return
-    names = sorted({edit["file"] for edit in edits()} | {COMPLETION})
-    status = base.output("git", "-C", tree, "status", "--porcelain", "--", *names)
+    # git reads no repository of another user.
+    if tree.stat().st_uid != os.getuid():
+        raise base.Fail(f"TREE={word} belongs to another user", "run as its owner, or copy it: cp -r")
+    status = base.output("git", "-C", tree, "status", "--porcelain", "--", *changed_files())
     changed = [line[3:] for line in status.splitlines()]
     # After an earlier run they are its own.
     if changed and not (tree / DRIVER).exists():

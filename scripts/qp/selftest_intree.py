@@ -67,7 +67,7 @@ class Trees(Sandbox):
         self.refused([tree], r"is Linux \d+\.\d+; the driver is for", "name a tree of Linux")
         self.put("Makefile", MAKEFILE.format(*kernels.LAST))
         (self.tree / "rust/kernel/lib.rs").unlink()
-        self.refused([tree], "has no Rust", "complete tree")
+        self.refused([tree], "lacks rust/kernel/lib.rs$", "complete tree")
 
     def test_a_tree_of_the_cache_is_refused(self):
         with mock.patch.object(base, "CACHE", self.tree.parent):
@@ -88,6 +88,8 @@ class Trees(Sandbox):
             subprocess.run(["git", "-C", self.tree, "-c", "user.name=a", "-c", "user.email=b", *words], check=True, capture_output=True)
 
         git("init")
+        with mock.patch.object(os, "getuid", lambda: os.stat(self.tree).st_uid + 1):
+            self.refused([str(self.tree)], "belongs to another user", "run as its owner")
         git("add", "--all")
         git("commit", "--message", "a tree")
         self.put("MAINTAINERS", (self.tree / "MAINTAINERS").read_text() + "mine\n")
