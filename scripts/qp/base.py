@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """Steps, failures and paths, for all other modules."""
 
+import argparse
 import contextlib
 import errno
 import fcntl
@@ -137,6 +138,11 @@ def say_failure(failure):
     say(f"error: {failure}")
     if failure.remedy:
         say(f"remedy: {failure.remedy}")
+
+
+def no_words(argv, name, text):
+    """Prints the help of a command without options, or refuses its words."""
+    argparse.ArgumentParser(prog=f"scripts/py {name}", description=text, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(argv)
 
 
 def main(entry):

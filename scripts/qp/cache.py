@@ -277,7 +277,8 @@ def need_space(*sizes):
         raise base.Fail(f"{path} has {left:.1f} GB left, and this takes {taken:.1f}", base.MORE_SPACE)
 
 
-def run(_argv):
+def run(argv):
+    base.no_words(argv, "cache", f"Remove unused entries of the cache.\n\n{__doc__}")
     prune()
     return 0
 

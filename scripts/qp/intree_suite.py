@@ -128,7 +128,8 @@ class Tree:
         self.tell("a kernel with the driver", [line for line in faults if "failed" in line])
 
 
-def inside():
+def inside(argv):
+    base.no_words(argv, "intree_suite", __doc__)
     tree = Tree()
     overlaid()
     tree.patches()
@@ -181,4 +182,4 @@ def guest(slower):
 
 
 if __name__ == "__main__":
-    base.main(lambda argv: inside())
+    base.main(inside)

@@ -45,7 +45,8 @@ def table(root):
     return lines
 
 
-def run(_argv):
+def run(argv):
+    base.no_words(argv, "lines", __doc__)
     for root in ROOTS:
         lines = table(root)
         for place, number in sorted(lines.items()):
