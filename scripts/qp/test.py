@@ -15,6 +15,7 @@ stock   the tests of the plans on the stock kernel, without an IOMMU
 iommu   the same with one
 7.3     the same on the test kernel, which is of the newest series; skipped where the stock kernel is of that series
 debug   the same on the debug kernel; with --all, its detectors have to report planted bugs
+fuzz    a minute of each fuzzer: frames, device and parse on the host, processes that attack the driver on the debug kernel
 verbs   unmodified programs of verbs, and rdma-core's own tests (provider/tests.toml)
 wire    programs of verbs on two guests with one network (provider/wire.toml)
 packages
@@ -33,7 +34,7 @@ How to add a test:
   test by its exit status. A test also fails if the kernel warns, if the module cannot be removed
   afterwards, and, on the debug kernel, if memory leaks.
 
-By default not kunit, tree, 7.3 and debug run, which build kernels, nor packages. A layer that finds no test
+By default not kunit, tree, 7.3, debug and fuzz run, which build kernels, nor packages. A layer that finds no test
 fails. The last line has the total, and build/test.json all results; build/log/failed has the logs of
 tests that failed.
 """
@@ -47,15 +48,15 @@ import sys
 import tomllib
 
 from qp import (
-    barriers, base, crates, debs_suite, detectors, figures, guest as runner, image_suite, intree_suite, jobs, kernel as kernels, ktap, kunit,
+    barriers, base, crates, debs_suite, detectors, figures, fuzz, guest as runner, image_suite, intree_suite, jobs, kernel as kernels, ktap, kunit,
     payload, plugin, qemu, space, verbs_suite, wire_suite,
 )
 
-LAYERS = ("host", "mutants", "device", "kunit", "tree", "stock", "iommu", "7.3", "debug", "verbs", "wire", "packages", "figures")
+LAYERS = ("host", "mutants", "device", "kunit", "tree", "stock", "iommu", "7.3", "debug", "fuzz", "verbs", "wire", "packages", "figures")
 KERNEL = {"stock": "stock", "iommu": "stock", "7.3": "test", "debug": "debug"}
 
 # Those of `make test`: they build no kernel, and no system for the packages.
-DEFAULT = tuple(layer for layer in LAYERS if layer not in ("kunit", "tree", "7.3", "debug", "packages"))
+DEFAULT = tuple(layer for layer in LAYERS if layer not in ("kunit", "tree", "7.3", "debug", "fuzz", "packages"))
 
 # They run as a whole.
 WHOLE = {"mutants", "kunit", "tree", "figures"}
@@ -69,6 +70,8 @@ ON_PARTS = {
 # They need neither a kernel nor QEMU.
 ON_HOST = {"host", "mutants"}
 
+# Seconds of a target of the layer fuzz, with what it builds.
+FUZZING = 900
 # Seconds that a guest may take besides its test, and how much slower a kernel is.
 BOOT = 120
 SLOWER = {"stock": 1, "test": 1, "debug": 6}
@@ -239,6 +242,18 @@ def kunit_suites(slower):
     return kunit.run(BOOT * SLOWER["debug"] * slower)
 
 
+def fuzzed(name, _slower):
+    """A target of the layer fuzz; a failure is not made smaller, which takes many guests."""
+    words = [base.SCRIPTS / "fuzz", name, *("--device roce --kernel debug --as-found".split() if name == fuzz.UVERBS else ())]
+    status, text, log = jobs.program(f"fuzz-{name}", words, FUZZING)
+    ran = re.search(r"^(?:after \d+ s: |stat::number_of_executed_units: *)[1-9].*$", text, re.MULTILINE)
+    tell(f"  {ran[0] if ran else 'no input has run'}")
+    if status == 0 and ran:
+        return ktap.Count(passed=1)
+    jobs.show_end(log)
+    return ktap.Count(failed=1, bad=[f"scripts/fuzz {name}: status {status}"])
+
+
 def counted_figures(brief, _slower):
     """Layer: no operation costs more than before; those of NVMe only in `make test-all`."""
     kept = {name: value for name, value in figures.load().items() if not (brief and figures.of_disk(name))}
@@ -289,6 +304,12 @@ def found_jobs(layer, chosen):
         ]
     if layer == "kunit":
         return [job("all", kunit_suites, kernel="debug")]
+    if layer == "fuzz":
+        return [
+            job(name, functools.partial(fuzzed, name), FUZZING, **({"kernel": "debug"} if name == fuzz.UVERBS else {"cargo": True}))
+            for name in (fuzz.UVERBS, *fuzz.TARGETS)
+            if chosen(name)
+        ]
     if layer == "tree":
         return [job("all", intree_suite.run, intree_suite.TIMEOUT, kernel="debug")]
     if layer == "packages":
