@@ -71,7 +71,7 @@ ON_PARTS = {
 ON_HOST = {"host", "mutants"}
 
 # Seconds of a target of the layer fuzz, with what it builds.
-FUZZING = 900
+FUZZING = 2400
 # Seconds that a guest may take besides its test, and how much slower a kernel is.
 BOOT = 120
 SLOWER = {"stock": 1, "test": 1, "debug": 6}
