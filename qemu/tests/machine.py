@@ -65,7 +65,7 @@ class QmpError(Exception):
 class Machine:
     """A running QEMU, for a `with` block."""
 
-    def __init__(self, *qemu, base=("-machine", "q35", "-accel", "qtest", "-m", "64M")):
+    def __init__(self, *qemu, base=("-machine", "q35", "-accel", "qtest", "-m", "64M"), files=()):
         self.folder = tempfile.TemporaryDirectory(prefix="qpair-")
         self.log = os.path.join(self.folder.name, "log")
         qtest = os.path.join(self.folder.name, "qtest")
@@ -79,6 +79,7 @@ class Machine:
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
+            pass_fds=files,
         )  # fmt: skip
 
     def __enter__(self):

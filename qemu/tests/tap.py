@@ -2,6 +2,7 @@
 """Runs tests, and reports them as TAP."""
 
 import traceback
+import unittest
 
 
 def run(tests):
@@ -12,6 +13,8 @@ def run(tests):
         try:
             test()
             print(f"ok {number} {name}", flush=True)
+        except unittest.SkipTest as why:
+            print(f"ok {number} {name} # SKIP {why}", flush=True)
         except Exception:
             failed += 1
             for line in traceback.format_exc().rstrip().split("\n"):
