@@ -208,9 +208,9 @@ class Suite(unittest.TestCase):
 
     def test_a_fuzzer_passes_if_inputs_have_run_and_none_failed(self):
         log = pathlib.Path(self.enterContext(tempfile.NamedTemporaryFile()).name)
-        for name, text in (("uverbs", "after 61 s: 70 inputs"), ("frames", "stat::number_of_executed_units: 70")):
+        for name, text in (("uverbs", "after 61 s: 70 inputs"), ("uverbs", "14 s: 70 inputs"), ("frames", "stat::number_of_executed_units: 70")):
             for status, said, passed in ((0, text, True), (0, text.replace(" 70", " 0"), False), (0, "", False), (125, text, False)):
-                with unittest.mock.patch.object(jobs, "program", return_value=(status, f"{said}\n", log)) as program, contextlib.redirect_stdout(io.StringIO()):
+                with unittest.mock.patch.object(jobs, "program", return_value=(status, f"{said}\n", log)) as program, contextlib.redirect_stdout(io.StringIO()), unittest.mock.patch.object(test.kernels, "get"):
                     [job] = test.found_jobs("fuzz", test.Chosen([name], False))
                     self.assertEqual(bool(job.call(1).passed), passed, (name, status, said))
                 self.assertEqual("debug" in program.call_args.args[1], name == "uverbs")

@@ -71,7 +71,7 @@ ON_PARTS = {
 ON_HOST = {"host", "mutants"}
 
 # Seconds of a target of the layer fuzz, with what it builds.
-FUZZING = 2400
+FUZZING = 1200
 # Seconds that a guest may take besides its test, and how much slower a kernel is.
 BOOT = 120
 SLOWER = {"stock": 1, "test": 1, "debug": 6}
@@ -242,12 +242,16 @@ def kunit_suites(slower):
     return kunit.run(BOOT * SLOWER["debug"] * slower)
 
 
-def fuzzed(name, _slower):
+def fuzzed(name, slower):
     """A target of the layer fuzz; a failure is not made smaller, which takes many guests."""
-    words = [base.SCRIPTS / "fuzz", name, *("--device roce --kernel debug --as-found".split() if name == fuzz.UVERBS else ())]
-    status, text, log = jobs.program(f"fuzz-{name}", words, FUZZING)
-    ran = re.search(r"^(?:after \d+ s: |stat::number_of_executed_units: *)[1-9].*$", text, re.MULTILINE)
-    tell(f"  {ran[0] if ran else 'no input has run'}")
+    words = [base.SCRIPTS / "fuzz", name]
+    if name == fuzz.UVERBS:
+        kernels.get("debug")
+        words += ["--device", "roce", "--kernel", "debug", "--as-found"]
+    status, text, log = jobs.program(f"fuzz-{name}", words, FUZZING * slower)
+    # The last line, also if QEMU has ended itself.
+    ran = re.findall(r"^(?:(?:after )?\d+ s: |stat::number_of_executed_units: *)[1-9].*$", text, re.MULTILINE)
+    tell(f"  {ran[-1] if ran else 'no input has run'}")
     if status == 0 and ran:
         return ktap.Count(passed=1)
     jobs.show_end(log)
@@ -391,7 +395,7 @@ def listed(layer, names, everything):
         return [f"{shown(name, name in some)}: programs on the {kernel} kernel ({table})" for name, kernel in found(False).items() if whole(name)]
     if layer in ON_PARTS:
         return [ON_PARTS[layer]]
-    if layer == "packages":
+    if layer in ("packages", "fuzz"):
         some = [job.name for job in found_jobs(layer, usual)]
         return [shown(job.name, job.name in some) for job in found_jobs(layer, whole)]
     if layer not in KERNEL:
