@@ -44,6 +44,8 @@ ROOT = "qpair_main.rs"
 # The option of the driver's KUnit suites.
 TESTS = "CONFIG_INFINIBAND_QPAIR_KUNIT_TEST"
 
+# Where the build root has its own.
+HIDDEN = "the build root does not see one below /usr, /lib, /etc, /boot, /run or /var, except /var/tmp"
 WIDTH = 100
 MOD = re.compile(r"^\s*(?:pub(?:\([\w ]+\))? )?mod (\w+);", re.MULTILINE)
 METHODS = re.compile(r"^impl Completion \{\n.*?^\}\n", re.MULTILINE | re.DOTALL)
@@ -262,6 +264,8 @@ def completed(text):
     first = METHODS.search(text)
     if not first:
         raise base.Fail(f"{COMPLETION} of the tree has no impl of Completion", "use a tree of a supported series")
+    if METHODS.sub("", text[first.end() :]).strip():
+        raise base.Fail(f"{COMPLETION} of the tree has more than its impl of Completion", "use a tree of a supported series")
     return text[: first.end()] + "\n" + formatted({COMPLETION: in_crate(own)})[COMPLETION]
 
 
@@ -286,9 +290,14 @@ def checked(word):
         raise base.Fail("no kernel tree is named", "make in-tree TREE=/path/to/linux-7.3; scripts/py intree --help says what it does")
     tree = pathlib.Path(word).expanduser().resolve()
     if not tree.is_dir():
-        raise base.Fail(f"TREE={word}: there is no such directory", "name the unpacked source of a kernel; move one below /usr, /lib, /etc, /var or /boot elsewhere, since those are the build root's own")
-    if (tree / "source").is_symlink() and not (tree / "Kconfig").exists():
-        raise base.Fail(f"TREE={word} is the output of a build", f"TREE={(tree / 'source').resolve()}, its source")
+        cause = "is not a directory" if tree.exists() else "does not exist"
+        raise base.Fail(f"TREE={word} {cause}", f"name the unpacked source of a kernel; {HIDDEN}")
+    is_output = (tree / "source").is_symlink() and not (tree / "Kconfig").exists()
+    its_source = (tree / "source").resolve() if is_output else tree
+    if base.CACHE.resolve() in tree.parents:
+        raise base.Fail(f"TREE={word} is in the cache, where other builds use it", f"copy the source: cp -a {its_source} DIR")
+    if is_output:
+        raise base.Fail(f"TREE={word} is the output of a build", f"TREE={its_source}, its source")
     if not ((tree / "Makefile").is_file() and (tree / "Kconfig").is_file() and (tree / "MAINTAINERS").is_file()):
         raise base.Fail(f"TREE={word} is not the source of a kernel", "name a directory that has the kernel's Makefile, Kconfig and MAINTAINERS")
     try:
@@ -302,8 +311,8 @@ def checked(word):
     missing = [name for name in changed_files() if not (tree / name).is_file()]
     if missing:
         raise base.Fail(f"TREE={word} lacks {', '.join(missing)}", "use a complete tree")
-    if base.CACHE in tree.parents:
-        raise base.Fail(f"TREE={word} is in the cache, where other builds use it", "copy it: cp -a")
+    if not os.access(tree, os.W_OK):
+        raise base.Fail(f"TREE={word} cannot be written", "run as its owner, or copy it to a file system that can: cp -a")
     own_changes(word, tree)
     return tree
 
@@ -317,11 +326,13 @@ def own_changes(word, tree):
     """Refuses to mix the user's uncommitted changes of a file with the command's."""
     if not (tree / ".git").exists():
         return
-    # git reads no repository of another user.
-    if tree.stat().st_uid != os.getuid():
-        raise base.Fail(f"TREE={word} belongs to another user", "run as its owner, or copy it: cp -r")
-    status = base.output("git", "-C", tree, "status", "--porcelain", "--", *changed_files())
-    changed = [line[3:] for line in status.splitlines()]
+    words = ["git", "-C", tree, "status", "--porcelain", "--", *changed_files()]
+    git = subprocess.run(words, env={**os.environ, "LC_ALL": "C"}, capture_output=True, text=True)
+    if "dubious ownership" in git.stderr:
+        raise base.Fail(f"TREE={word} belongs to another user, whose repositories git does not read", "run as its owner, or copy it: cp -r")
+    if git.returncode != 0:
+        raise base.Fail(f"TREE={word}: {git.stderr.strip()}", "mend the repository, or unpack the source of a kernel")
+    changed = [line[3:] for line in git.stdout.splitlines()]
     # After an earlier run they are its own.
     if changed and not (tree / DRIVER).exists():
         raise base.Fail(f"TREE={word} has uncommitted changes in {', '.join(changed)}", "commit or stash them, so that the driver's changes can be told apart")
@@ -334,16 +345,20 @@ def write(tree, files):
         path = tree / name
         if not path.exists() or path.read_text() != text:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # The old one may have other links: a tree that was copied with cp -al.
-            path.unlink(missing_ok=True)
-            path.write_text(text)
+            # The old one stays until the new one is whole, and may have other links, as by cp -al.
+            new = path.with_name(f"{path.name}.new")
+            new.write_text(text)
+            new.replace(path)
             count += 1
     return count
 
 
 def put(tree):
     """Puts the driver into a tree, or what has changed of it; returns how many files differed."""
-    files = derived()
+    files, had = derived(), (tree / DRIVER).exists()
+    there = [name for name in (RDMA, *files) if not had and (tree / name).exists()]
+    if there:
+        raise base.Fail(f"the tree has {there[0]} of its own, which the driver's would replace", "use a tree without it")
     # First, since it may fail.
     changes = edited(lambda name: (tree / name).read_text())
     count = 0
@@ -362,7 +377,7 @@ def run(argv):
     tree = checked(args.tree)
     had = (tree / DRIVER).exists()
     count = put(tree)
-    base.say(f"{tree}: {'refreshed' if had else 'the driver is in it'}, {count} files written; next: enable INFINIBAND_QPAIR in its configuration (scripts/py intree --help)")
+    base.say(f"{tree}: {'refreshed' if had else 'the driver is in it'}, {count} files written; next: configure and build it: Documentation/install.rst, The kernel's tree")
     return 0
 
 

@@ -4,6 +4,7 @@
 import functools
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -56,7 +57,8 @@ class Trees(Sandbox):
         tree = str(self.tree)
         self.refused([], "no kernel tree is named", "TREE=")
         self.refused([""], "no kernel tree is named", "TREE=")
-        self.refused(["/nonexistent"], "there is no such directory", "unpacked source")
+        self.refused(["/nonexistent"], "does not exist", "unpacked source.*does not see")
+        self.refused([__file__], "is not a directory", "unpacked source")
         self.refused([str(self.tree.parent)], "is not the source of a kernel", "MAINTAINERS")
         self.put("../out/Makefile", "")
         (self.tree.parent / "out/source").symlink_to(self.tree)
@@ -71,7 +73,29 @@ class Trees(Sandbox):
 
     def test_a_tree_of_the_cache_is_refused(self):
         with mock.patch.object(base, "CACHE", self.tree.parent):
-            self.refused([str(self.tree)], "is in the cache", "cp -a")
+            self.refused([str(self.tree)], "is in the cache", f"cp -a {self.tree} ")
+            self.put("../out/Makefile", "")
+            (self.tree.parent / "out/source").symlink_to(self.tree)
+            self.refused([str(self.tree.parent / "out")], "is in the cache", f"cp -a {self.tree} ")
+        link = self.tree.parent / "link"
+        link.symlink_to(self.tree.parent)
+        with mock.patch.object(base, "CACHE", link):
+            self.refused([str(link / self.tree.name)], "is in the cache", "cp -a")
+
+    def test_a_tree_that_cannot_be_written_is_refused(self):
+        with mock.patch.object(os, "access", lambda path, mode: not (path == self.tree and mode == os.W_OK)):
+            self.refused([str(self.tree)], "cannot be written", "cp -a")
+
+    def test_abstractions_and_code_of_the_user_stay(self):
+        for name in ("rust/kernel/rdma/theirs.rs", "rust/kernel/rdma.rs", "rust/helpers/rdma.c"):
+            self.put(name, "// theirs\n")
+            self.refused([str(self.tree)], "has rust/(kernel|helpers)/rdma.* of its own", "without it")
+            (self.tree / name).unlink()
+            shutil.rmtree(self.tree / "rust/kernel/rdma", ignore_errors=True)
+        before = (self.tree / intree.COMPLETION).read_text()
+        self.put(intree.COMPLETION, f"{before}\nfn theirs() {{}}\n")
+        self.refused([str(self.tree)], "more than its impl of Completion", "supported series")
+        self.assertFalse((self.tree / intree.DRIVER).exists())
 
     def test_a_newer_series_is_a_warning(self):
         self.put("Makefile", MAKEFILE.format(kernels.LAST[0], kernels.LAST[1] + 1))
@@ -88,7 +112,8 @@ class Trees(Sandbox):
             subprocess.run(["git", "-C", self.tree, "-c", "user.name=a", "-c", "user.email=b", *words], check=True, capture_output=True)
 
         git("init")
-        with mock.patch.object(os, "getuid", lambda: os.stat(self.tree).st_uid + 1):
+        # A variable of git's own tests.
+        with mock.patch.dict(os.environ, GIT_TEST_ASSUME_DIFFERENT_OWNER="1"):
             self.refused([str(self.tree)], "belongs to another user", "run as its owner")
         git("add", "--all")
         git("commit", "--message", "a tree")
