@@ -10,6 +10,7 @@ no register. The output is TAP; the exit status is 0 if all passed.
 import re
 import subprocess
 import sys
+import tempfile
 
 import tap
 
@@ -46,8 +47,8 @@ def both_functions_exist():
 
 
 def help_is_answered():
-    for name, words in (("qpair", ("eqs=", "send-wqes=", "faults=")), ("qpair-stream", ("channels=", "kind="))):
-        result = run("-device", f"{name},help")
+    for name, more, words in (("qpair", "", ("eqs=", "send-wqes=", "faults=")), ("qpair-stream", "id=s,", ("channels=", "kind="))):
+        result = run("-device", f"{name},{more}help")
         assert result.returncode == 0 and result.stdout.startswith(f"{name} options:\n"), result
         for word in words:
             assert f"\n  {word}" in result.stdout, f"{name}: no {word}"
@@ -58,6 +59,9 @@ def traces_are_printed():
         result = machine("-device", "qpair,id=q", *words)
         assert "qpair_reset q: reset" in result.stderr, result.stderr
     assert not machine("-device", "qpair,id=q", "-trace", "pci_nothing_*").stderr
+    with tempfile.NamedTemporaryFile() as log:
+        assert not machine("-device", "qpair,id=q", "-trace", f"qpair_reset,file={log.name}").stderr
+        assert b"qpair_reset q: reset" in log.read()
 
 
 def other_words_are_qemu_s():
