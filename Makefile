@@ -48,9 +48,7 @@ coverage: ## which lines the tests run, of the module and the provider in guests
 bench: ## measure, into build/bench: figures, a table beside their goals, plots
 	@scripts/bench
 
-# What KDIR names has to be a kernel tree that was built.
-kdir_is_built = test -z "$(KDIR)" || scripts/in-root test -f "$(KDIR)/include/config/kernel.release" -a -f "$(KDIR)/Module.symvers" || \
-	{ echo 'qpair: error: KDIR=$(KDIR) is not a kernel tree that was built, as the build root sees it; remedy: scripts/in-root make -C $(KDIR); move a tree below /usr, /lib, /etc, /var or /boot elsewhere, since those are the build root'"'"'s own' >&2; exit 1; }
+kdir_is_built = test -z "$(KDIR)" || scripts/in-root scripts/kdir "$(KDIR)"
 
 modules: ## build the modules, in build/module [KDIR=/path/to/kernel/tree]
 	@$(kdir_is_built)
@@ -62,6 +60,8 @@ modules_install: ## install them in /lib/modules [KDIR=...] [INSTALL_MOD_PATH=..
 	@$(kdir_is_built)
 	@test -f $(MODULE_OUT)/qpair-stream.ko || { echo 'qpair: error: no modules; remedy: make modules' >&2; exit 1; }
 	@release=$$(cat "$(or $(KDIR),$$(scripts/kernel stock --tree))/include/config/kernel.release") && \
+		built=$$(tr '\0' '\n' <$(MODULE_OUT)/qpair.ko | sed -n 's/^vermagic=\([^ ]*\).*/\1/p') && \
+		{ test "$$built" = "$$release" || { echo "qpair: error: build/module is for $$built, not for $$release; remedy: make modules$(if $(KDIR), KDIR=$(KDIR))" >&2; exit 1; }; } && \
 		install -D -m 644 -t "$(INSTALL_MOD_PATH)/lib/modules/$$release/updates" $(MODULE_OUT)/*.ko && \
 		{ ! command -v depmod >/dev/null || depmod $(if $(INSTALL_MOD_PATH),-b "$(INSTALL_MOD_PATH)") "$$release"; }
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of what Kbuild refuses: run by `scripts/check scripts`."""
+"""Tests of what Kbuild, scripts/kdir and make modules_install refuse: run by `scripts/check scripts`."""
 
+import pathlib
 import subprocess
+import tempfile
 import unittest
 
 from qp import base, kernel, payload
@@ -34,3 +36,43 @@ class Kbuild(unittest.TestCase):
             self.assertIn(f"qpair: error: the kernel was built without {option[:-2]}; remedy: ", said)
         said = self.said(*series, *options, *fine[:2], "RUSTC=echo rustc 2 #")
         self.assertIn('qpair: error: the kernel was built with rustc 1 (x), and the compiler is rustc 2; remedy: ', said)
+
+
+class Trees(unittest.TestCase):
+    """scripts/kdir, and make modules_install, with trees of a few files."""
+
+    def setUp(self):
+        self.tree = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(dir="/tmp")))
+
+    def put(self, name, text=""):
+        path = self.tree / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def refused(self, cause, remedy, folder=""):
+        done = subprocess.run([base.SCRIPTS / "kdir", self.tree / folder], capture_output=True, text=True)
+        self.assertEqual(done.returncode, base.OWN_FAILURE)
+        self.assertRegex(done.stderr, f"qpair: error: KDIR={self.tree}.*{cause}.*\nqpair: remedy: {remedy}")
+
+    def test_what_is_no_tree_for_modules_is_refused(self):
+        self.refused("no such directory", "name the tree", "none")
+        self.refused("is no kernel's tree", "name the tree")
+        self.put("Kconfig")
+        self.refused("the source of a kernel that was not built", f"scripts/in-root make -C {self.tree}")
+        self.put("include/config/kernel.release", "7.3.9\n")
+        self.put("Module.symvers")
+        self.put("include/config/auto.conf", "CONFIG_RUST=y\n")
+        self.refused("without the metadata of Rust's crates", "name the tree.*; for Debian's kernel")
+        self.put("rust/libkernel.rmeta")
+        subprocess.run([base.SCRIPTS / "kdir", self.tree], check=True)
+
+    def test_modules_of_another_kernel_are_not_installed(self):
+        self.put("include/config/kernel.release", "7.3.9\n")
+        for name in ("qpair.ko", "qpair-stream.ko"):
+            self.put(f"modules/{name}", "\0license=GPL\0vermagic=7.3.4+deb13-amd64 SMP \0")
+        words = ["make", "modules_install", f"MODULE_OUT={self.tree / 'modules'}", f"INSTALL_MOD_PATH={self.tree}", "kdir_is_built=true"]
+        for release, fine in (("7.3.9", False), ("7.3.4+deb13-amd64", True)):
+            self.put("include/config/kernel.release", f"{release}\n")
+            done = subprocess.run([*words, f"KDIR={self.tree}"], cwd=base.TOP, capture_output=True, text=True)
+            self.assertEqual((self.tree / f"lib/modules/{release}/updates/qpair.ko").exists(), fine, done.stderr)
+            self.assertEqual("is for 7.3.4+deb13-amd64, not for 7.3.9; remedy: make modules KDIR=" in done.stderr, not fine)
