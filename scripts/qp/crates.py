@@ -111,14 +111,16 @@ def keep(name):
 def target(name):
     """The target directory build/NAME, for a block in which cargo builds in it."""
     folder = base.TOP / "build" / name
-    if not folder.exists():
-        half = folder.with_name(f"{name}.half")
-        shutil.rmtree(half, ignore_errors=True)
-        for entry in filter(cache.held, [*entries(name)][-1:]):
-            shutil.copytree(entry / "target", half, symlinks=True)
-        # Without an entry there is none, and another command may have created it meanwhile.
-        with contextlib.suppress(OSError):
-            os.replace(half, folder)
+    folder.parent.mkdir(exist_ok=True)
+    with base.locked(folder.with_name(f"{name}.lock")):
+        if not folder.exists():
+            half = folder.with_name(f"{name}.half")
+            shutil.rmtree(half, ignore_errors=True)
+            for entry in filter(cache.held, [*entries(name)][-1:]):
+                shutil.copytree(entry / "target", half, symlinks=True)
+            # Without an entry there is none.
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(half, folder)
     yield folder
     # A read-only cache stores nothing.
     with contextlib.suppress(OSError):
