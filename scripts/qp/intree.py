@@ -311,8 +311,6 @@ def checked(word):
     missing = [name for name in changed_files() if not (tree / name).is_file()]
     if missing:
         raise base.Fail(f"TREE={word} lacks {', '.join(missing)}", "use a complete tree")
-    if not os.access(tree, os.W_OK):
-        raise base.Fail(f"TREE={word} cannot be written", "run as its owner, or copy it to a file system that can: cp -a")
     own_changes(word, tree)
     return tree
 
@@ -375,6 +373,8 @@ def run(argv):
     parser.add_argument("tree", metavar="TREE", nargs="?", help="the source of a kernel")
     args = parser.parse_args(argv)
     tree = checked(args.tree)
+    if not os.access(tree, os.W_OK):
+        raise base.Fail(f"TREE={args.tree} cannot be written", "run as its owner, or copy it to a file system that can: cp -a")
     had = (tree / DRIVER).exists()
     count = put(tree)
     base.say(f"{tree}: {'refreshed' if had else 'the driver is in it'}, {count} files written; next: configure and build it: Documentation/install.rst, The kernel's tree")

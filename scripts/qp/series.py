@@ -74,11 +74,13 @@ def write(tree, cover, changes, out):
     name, _, address = intree.author().partition(" <")
     date = base.output("git", "-C", base.TOP, "log", "-1", "--format=%aI").strip()
     identity = {f"GIT_{role}_{part}": value for role in ("AUTHOR", "COMMITTER") for part, value in (("NAME", name), ("EMAIL", address.rstrip(">")), ("DATE", date))}
+    # The user's settings may sign, or have hooks and another format.
+    settings = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     with tempfile.TemporaryDirectory() as folder:
         repository = pathlib.Path(folder)
 
         def git(*words):
-            base.output("env", *(f"{key}={value}" for key, value in identity.items()), "git", "-C", repository, *words)
+            base.output("env", *(f"{key}={value}" for key, value in {**identity, **settings}.items()), "git", "-C", repository, *words)
 
         git("init", "--quiet", "--initial-branch=qpair")
         # Only what the patches change: they apply to a whole tree as well.
@@ -105,9 +107,9 @@ def run(argv):
     tree = intree.checked(args.tree) if args.tree else (kernels.get("stock").tree / "source").resolve()
     if (tree / intree.DRIVER).exists():
         raise base.Fail(f"TREE={args.tree} has the driver already", "name a tree without it, or none")
+    cover, changes = states(tree)
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
-    cover, changes = states(tree)
     write(tree, cover, changes, OUT)
     for path in sorted(OUT.iterdir()):
         print(os.path.relpath(path), flush=True)
