@@ -262,7 +262,7 @@ def ours(out):
 def build(version, out):
     """Makes the packages in a directory, all or none."""
     cache.need_space((base.TOP, SIZE))
-    stage = out.with_name(f"{out.name}.new")
+    stage = out.with_name(f".{out.name}.qpair")
     shutil.rmtree(stage, ignore_errors=True)
     stage.mkdir(parents=True)
     epoch = int(os.environ["SOURCE_DATE_EPOCH"])
@@ -322,7 +322,7 @@ def run(argv):
     args = parser.parse_args(argv)
     if not re.fullmatch(VERSION, args.version):
         raise base.Fail(f"{args.version!r} is not a version of a package", "begin with a digit, and use letters, digits, '.', '+' and '~'")
-    out = ours(args.output.absolute())
+    out = ours(args.output.resolve())
     return build(args.version, out) if MOUNTED in os.environ else placed(args.version, out)
 
 

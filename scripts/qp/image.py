@@ -125,7 +125,7 @@ def make_disk(stage):
 
 def build(packages, output):
     cache.need_space((output.parent, SIZE))
-    stage = output.with_name(f"{output.name}.new")
+    stage = output.with_name(f".{output.name}.qpair")
     cache.discard(stage)
     stage.mkdir(parents=True)
     try:
@@ -141,7 +141,7 @@ def run(argv):
     parser.add_argument("--packages", type=pathlib.Path, default=PACKAGES, metavar="DIR", help="where qpair's packages are (build/packages)")
     parser.add_argument("--output", type=pathlib.Path, default=OUTPUT, metavar="FILE", help="the disk that is made (build/image/qpair.qcow2)")
     args = parser.parse_args(argv)
-    output = args.output.absolute()
+    output = args.output.resolve()
     if output.is_dir():
         raise base.Fail(f"--output {output} is a directory", "name a file in it")
     try:
