@@ -79,7 +79,7 @@ class Target:
     def run(self, words, seconds, out=None):
         """The status of the program in a guest; None if QEMU ended it."""
         options, before = GUESTS[self.device]
-        options = ["--kernel", self.kernel, "--share", self.share, "--timeout", f"{seconds + BOOT:.0f}", "--package", "proofs-uverbs", *options]
+        options = ["--kernel", self.kernel, "--share", self.share, "--timeout", f"{seconds + BOOT:.0f}", "--package", "", *options]
         command = " && ".join(filter(None, [before, f"./{PROGRAM} {words}"]))
         env = {**os.environ}
         if self.device != "rxe":

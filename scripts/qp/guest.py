@@ -96,17 +96,17 @@ def parse(argv):
     add("--sleeps", action="store_true", help="CMD suspends the guest: its output is printed at its end, and after the suspend it has no stdin and no monitor")
     add("--verbs", action="store_true", help="the provider of rdma-core, Debian's programs of verbs, and the modules of soft-RoCE: `pair ib_write_bw -d qpair0` runs both sides of a program, `sides SERVER -- CLIENT` two programs; `roce CMD`, `faults RULE CMD` and `ucx` are explained in Documentation/verbs.rst, `storage nvme` in storage.rst (2G of memory)")
     add("--wire", type=network.Wire.parse, metavar="a|b[,rxe][,K=V...]", help="side a or b of a network of two guests, with a network device whose MAC qpair0 has; `wire up` gives it its address, with rxe a device of soft-RoCE is on it; net=NAME another network, mtu=N, loss=N, dup=N and reorder=N of 1000 frames that are sent, delay=MICROSECONDS, seed=N of these choices, pcap=FILE, third a network with a third station (scripts/wire --forge), tap=NAME an interface of the host in place of the socket")
-    add("--package", metavar="NAME", help="build only the programs of this Cargo package, and put only them in PATH")
+    add("--package", metavar="NAME", help="build only the programs of this Cargo package, and put only them in PATH; '' builds none")
     add("--log", type=pathlib.Path, metavar="PATH", help="store the kernel's log, also of a run that passes")
     add("--no-insmod", action="store_true", help="load none of the modules")
     add("--shell", action="store_true", help="run a shell on the console, after CMD")
     add("--verbose", action="store_true", help="show the kernel's log on stderr")
-    add("command", nargs="*", metavar="CMD", help="the command to run; without it the guest boots, loads the module, removes it and powers off")
+    add("command", nargs="*", metavar="-- CMD", help="the command to run; without it the guest boots, loads the module, removes it and powers off")
     args = parser.parse_args(argv)
     if args.share:
         args.share = args.share.resolve()
         if not args.share.is_dir():
-            raise base.Fail(f"--share {args.share} is not a folder")
+            raise base.Fail(f"--share {args.share} is not a folder", "name a directory that exists")
     if args.timeout is None and not (args.shell or args.gdb):
         args.timeout = 300.0
     return args
@@ -117,7 +117,7 @@ def choose_kernel(args):
         return kernels.get(args.kernel)
     image = pathlib.Path(args.kernel).resolve()
     if not image.is_file():
-        raise base.Fail(f"--kernel {args.kernel} is neither {', '.join(kernels.NAMES)} nor a file")
+        raise base.Fail(f"--kernel {args.kernel} is no kernel", f"use {', '.join(kernels.NAMES)} or the path of a bzImage")
     return payload.own_tree(image)
 
 
@@ -127,7 +127,7 @@ def choose_emulator(args):
     if str(args.qemu) in qemu.NAMES:
         return qemu.binary(str(args.qemu))
     if not args.qemu.is_file():
-        raise base.Fail(f"--qemu {args.qemu} is neither a file nor of {', '.join(qemu.NAMES)}")
+        raise base.Fail(f"--qemu {args.qemu} is no emulator", f"use {', '.join(qemu.NAMES)} or the path of a file")
     return args.qemu.resolve()
 
 

@@ -121,6 +121,8 @@ def with_symbols(only=None):
     if not (base.TOP / "tools").is_dir():
         return {}
     found, names = {}, []
+    if only:
+        base.known("package", [only], [package["name"] for package, _ in packages()])
     target = BUILD / "tools"
     for package, folder in packages():
         where = "selftests" if folder.name == "selftests" else "bin"

@@ -204,12 +204,14 @@ def run(argv):
         description="Prepare Debian's own QEMU, unmodified, with the device as a plugin, and print its path; or run it, with the words of its command line.",
     )
     parser.add_argument("--patched", action="store_true", help="build a QEMU with qemu/patches and the device linked into it; also by QPAIR_QEMU=patched in the environment")
-    parser.add_argument("--plain", action="store_true", help="the same without the device")
+    parser.add_argument("--plain", action="store_true", help="that QEMU without the device")
     parser.add_argument("--plugin", action="store_true", help="build the device as a plugin for that QEMU, or with QPAIR_QEMU=backports for that of backports, and print its path (Documentation/install.rst)")
     # Words of QEMU's own begin like -h does.
     parser.add_argument("--help", action="help", help="show this, as -h does")
     args, rest = parser.parse_known_args(["--help" if word == "-h" else word for word in argv])
     if args.plugin:
+        if rest:
+            parser.error(f"--plugin takes no words of QEMU: {' '.join(rest)}")
         if args.patched or args.plain or choice() == PATCHED:
             raise base.Fail("the patched QEMU has the device linked into it, and needs no plugin", f"use {CHOICE}={DISTRIBUTION} or {BACKPORTS}")
         print(plugin.build(choice()))
