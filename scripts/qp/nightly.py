@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""What takes hours: fuzzers, each way to end a thousand times, traffic under loss.
+"""What takes hours: fuzzers, each way to end a thousand times, traffic under loss, wrong variants.
 
     make nightly
     scripts/py nightly endings-host soak --hours 0.1 --rounds 100
@@ -30,8 +30,10 @@ ENDINGS = {
 # Rounds of a run of a case, which has a time limit: more are repetitions of it. And the seconds of one
 # round of four ways under TCG on a busy machine.
 ROUNDS, SECONDS = 100, 10
+# The share of the variants of a tool, whose number is in the thousands.
+EVERY = 20
 # Lines of an output that have figures.
-FIGURES = re.compile(r"times, \d+ to|messages|stat::number_of_executed_units|^after \d+ s:|^rust/(kernel/rdma|object) |^(not )?ok ")
+FIGURES = re.compile(r"times, \d+ to|messages|variants caught|stat::number_of_executed_units|^after \d+ s:|^rust/(kernel/rdma|object) |^(not )?ok ")
 
 
 def steps(hours, rounds):
@@ -46,6 +48,7 @@ def steps(hours, rounds):
         words = ["qpair-selftest", "--rounds", -(-rounds // runs), "--repeat", runs, case]
         found[name] = ["scripts/guest", *guests[guest], "--timeout", 300 + rounds * SECONDS, "--", *words]
     found["soak"] = ["scripts/py", "soak", "--time", seconds]
+    found["variants"] = ["scripts/py", "variants", "--every", EVERY]
     return found
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of qp/test.py, qp/jobs.py, qp/demo.py and qp/nightly.py: run by `scripts/check scripts`."""
+"""Tests of qp/test.py, qp/jobs.py, qp/demo.py, qp/nightly.py and qp/variants.py: run by `scripts/check scripts`."""
 
 import contextlib
 import io
+import json
 import os
 import pathlib
 import re
@@ -15,7 +16,7 @@ import time
 import unittest
 import unittest.mock
 
-from qp import base, demo, fuzz_uverbs, guest as runner, jobs, ktap, nightly, test, verbs, verbs_suite
+from qp import base, demo, fuzz_uverbs, guest as runner, jobs, ktap, nightly, test, variants, verbs, verbs_suite
 
 
 class Demo(unittest.TestCase):
@@ -72,6 +73,33 @@ class Nightly(unittest.TestCase):
             self.assertEqual(nightly.run(["fuzz-parse", "soak"]), 1)
         self.assertEqual(failed, ["fuzz-parse"])
         self.assertIn("soak: ok\n    stat::number_of_executed_units: 7\n1 passed, 1 failed, 0 skipped\n", said.getvalue())
+
+
+class Variants(unittest.TestCase):
+    OUTCOMES = {"caught": 17, "timeout": 2, "missed": 1, "unviable": 5, "outcomes": [
+        {"scenario": "Baseline", "summary": "Success"},
+        {"scenario": {"Mutant": {"name": "a.rs:1: replace f"}}, "summary": "MissedMutant"},
+        {"scenario": {"Mutant": {"name": "a.rs:2: replace g"}}, "summary": "CaughtMutant"},
+    ]}  # fmt: skip
+
+    def tried(self, **changed):
+        """Runs the command with the outcomes of a tool; returns what it has printed."""
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
+            out = pathlib.Path(folder)
+            (out / "queue/mutants.out").mkdir(parents=True)
+            (out / "queue/mutants.out/outcomes.json").write_text(json.dumps(self.OUTCOMES | changed))
+            with unittest.mock.patch.multiple(variants, OUT=out, tool=lambda: out, copy=lambda: out), unittest.mock.patch.object(base, "step"):
+                variants.run(["queue", "--every", "20"])
+        return said.getvalue()
+
+    def test_what_compiles_counts_and_what_hangs_is_caught(self):
+        self.assertEqual(self.tried(), "not caught: a.rs:1: replace f\nqueue: 19 of 20 variants caught, 95.0 %\n")
+
+    def test_too_few_that_are_caught_fail_and_so_do_none(self):
+        with self.assertRaisesRegex(base.Fail, "less than 95 %.*: queue"):
+            self.tried(caught=16)
+        with self.assertRaisesRegex(base.Fail, "no variant of queue was tried"):
+            self.tried(caught=0, timeout=0, missed=0)
 
 
 class Uverbs(unittest.TestCase):

@@ -101,6 +101,10 @@ fn another_rings_slots_come_back() {
             .expect_err("it is not ours");
         theirs.give(slot).unwrap();
         assert_eq!(theirs.audit(0), Ok(()));
+        let mut deferred = DeferredFree::new(RING);
+        deferred.admit(held, Index::ZERO).unwrap();
+        let (mut head, _) = Head::of(other, Index::ZERO);
+        assert!(deferred.release(head.pass(1)).is_empty(), "its head");
     }
 }
 
@@ -126,10 +130,14 @@ struct Head {
 
 impl Head {
     fn new(first: Index) -> (Self, Pool<Eq>) {
+        Self::of(RING, first)
+    }
+
+    fn of(ring: RingId, first: Index) -> (Self, Pool<Eq>) {
         let depth = Depth::new(DEPTH).unwrap();
         let memory = Memory::aged::<2>(depth, first);
         let (eq, pool) =
-            EqConsumer::starting_at(RING, memory.clone(), depth, DEPTH, first).unwrap();
+            EqConsumer::starting_at(ring, memory.clone(), depth, DEPTH, first).unwrap();
         let written = first;
         (
             Self {
