@@ -27,6 +27,7 @@ checks![
     deferred_free_is_bounded,
     an_until_that_makes_no_sense_blocks_nothing,
     unread_completions_keep_their_slots,
+    the_slots_of_an_eq_are_divided,
     an_unread_event_keeps_its_slot,
     shares_of_an_eq,
     processes_leave_the_kernel_its_share,
@@ -264,6 +265,17 @@ fn unread_completions_keep_their_slots() {
     pool.give(deferred.release(head.eq.publish(|_| ())))
         .unwrap();
     assert_eq!(pool.take(DEPTH).map(|slots| slots.count()), Some(DEPTH));
+}
+
+fn the_slots_of_an_eq_are_divided() {
+    let shares = SlotShares {
+        reserve: 1,
+        spare: 2,
+        kernel: 0,
+    };
+    let slots = EventSlots::new(pool(RING, DEPTH), shares).unwrap();
+    let shared = (slots.unbound(), slots.spare(), slots.read());
+    assert_eq!(shared, (DEPTH - 3, 2, 0));
 }
 
 /// All slots of an EQ are bound; a CQ is destroyed with its event unread, and another one is
