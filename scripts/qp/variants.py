@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0
+"""Wrong variants by a tool: cargo-mutants changes a crate in one place, and its tests have to fail.
+
+    scripts/py variants queue                 every variant of rust/queue: hours
+    scripts/py variants queue --every 10      a tenth of them, evenly spread
+    scripts/py variants queue --list          what they are
+
+Those of wrong.toml have names and are of what can go wrong; these show what no test notices. Each
+is a build and a run of the crate's tests in a copy of the checkout, in build/variants. A variant
+that does not compile does not count, and one that runs into the time limit is caught.
+"""
+
+import argparse
+import json
+import shutil
+
+from qp import base, cache, payload
+from qp.guest import positive
+
+VERSION = "26.0.0"
+OUT = payload.BUILD / "variants"
+# The package that is changed, and the one whose tests have to fail.
+CRATES = {
+    "queue": ("qpair-queue", "proofs-queue"),
+    "model": ("qpair-model", "qpair-model"),
+    "roce": ("qpair-roce", "proofs-roce"),
+    "library": ("qpair", "qpair"),
+    "provider": ("qpair-verbs", "qpair-verbs"),
+}
+# Percent of the variants that have to be caught.
+GOAL = 95
+# Gigabytes of the copy with what it builds, and of the tool.
+SIZE, TOOL = 3, 0.1
+
+
+def tool():
+    """The folder that has cargo-mutants, which is built if it is missing."""
+    folder = base.CACHE / "tool" / f"cargo-mutants-{VERSION}-{base.digest(base.toolchain())}"
+
+    def build(folder):
+        cache.need_space((base.CACHE, TOOL))
+        words = ["cargo", "install", "--locked", "--version", VERSION, "cargo-mutants", "--root", folder, "--target-dir", OUT / "tool"]
+        base.step(f"building cargo-mutants {VERSION}", words)
+
+    return cache.entry(folder, build) / "bin"
+
+
+def copy():
+    """A copy of the checkout without what is built, in which the sources are changed."""
+    folder = OUT / "source"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    script = 'git ls-files -z --cached --others --exclude-standard | tar --null --ignore-failed-read -T - -c | tar -x -C "$1"'
+    base.step("copying the checkout", ["sh", "-c", script, "sh", folder], cwd=base.TOP, quiet=True)
+    return folder
+
+
+def command(name, every, folder=base.TOP):
+    """The command that tries one of `every` variants of a crate in a folder."""
+    changed, tests = CRATES[name]
+    words = [tool() / "cargo-mutants", "mutants", "--dir", folder, "--package", changed, "--test-package", tests, "--output", OUT / name]
+    return [*words, "--sharding", "round-robin", "--shard", f"0/{every}", "--no-shuffle", "--colors", "never"]
+
+
+def judged(folder):
+    """How many variants count, how many of them are caught, and the names of the others."""
+    found = json.loads((folder / "outcomes.json").read_text())
+    caught = found["caught"] + found["timeout"]
+    return caught + found["missed"], caught, (folder / "missed.txt").read_text().splitlines()
+
+
+def tried(name, every):
+    """Tries the variants of a crate; whether enough are caught."""
+    (OUT / name).mkdir(parents=True, exist_ok=True)
+    cache.need_space((OUT, SIZE))
+    # Its status is not 0 if any is missed.
+    words = ["sh", "-c", '"$@" || [ $? -le 3 ]', "sh", *command(name, every, copy()), "--in-place"]
+    base.step(f"variants of {name}", words, OUT / name / "log", env={"CARGO_TARGET_DIR": str(OUT / "target"), "CARGO_INCREMENTAL": "1"})
+    total, caught, missed = judged(OUT / name / "mutants.out")
+    if not total:
+        raise base.Fail(f"no variant of {name} was tried", f"see {OUT / name / 'log'}")
+    for line in missed:
+        print(f"not caught: {line}")
+    print(f"{name}: {caught} of {total} variants caught, {100 * caught / total:.1f} %")
+    return 100 * caught >= GOAL * total
+
+
+def run(argv):
+    parser = argparse.ArgumentParser(prog="scripts/py variants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("crates", nargs="*", metavar="CRATE", help=f"{', '.join(CRATES)}; default: all")
+    parser.add_argument("--every", type=positive, default=1, metavar="N", help="try one of N (%(default)s)")
+    parser.add_argument("--list", action="store_true", help="print the variants, and try none")
+    args = parser.parse_args(argv)
+    base.known("crate", args.crates, CRATES)
+    names = args.crates or list(CRATES)
+    if args.list:
+        for name in names:
+            print(base.output(*command(name, args.every), "--list"), end="")
+        return 0
+    few = [name for name in names if not tried(name, args.every)]
+    if few:
+        raise base.Fail(f"less than {GOAL} % of the variants are caught: {', '.join(few)}", "add a test for each that is wrong; list in Documentation/testing.rst those that are equal to the source")
+    return 0
+
+
+if __name__ == "__main__":
+    base.main(run)
