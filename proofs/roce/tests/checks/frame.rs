@@ -63,6 +63,12 @@ fn frames_are_read_as_built() {
         let datagram = Datagram::of(frame, &route.to_mac).unwrap();
         assert_eq!((datagram.from, datagram.to), (route.from, route.to));
         assert_eq!(datagram.dest(), Some(headers.dest));
+        let bth = if frame[12] == 8 { 42 } else { 62 };
+        assert_eq!(
+            datagram.protected(),
+            bth + 8..whole,
+            "from the word of the PSN on"
+        );
         let (read, payload) = datagram.open().unwrap();
         assert_eq!(read, headers);
         assert!(payload.iter().copied().eq((0..bytes).map(|n| n as u8)));
