@@ -164,7 +164,8 @@ mod tests {
         assert_eq!(rq(MOST, 15, MOST).unwrap().stride, 2);
         assert_eq!(rq(0, 0, MOST).unwrap().usable, 0);
         assert_eq!(srq(MOST, 15, MOST).unwrap().entries, MOST);
-        assert_eq!(srq(5, 4, MOST).unwrap().bytes, 8 * 128);
+        let shared = srq(5, 4, MOST).unwrap();
+        assert_eq!((shared.usable, shared.bytes), (8, 8 * 128));
         assert_eq!((srq(0, 1, MOST), srq(MOST + 1, 1, MOST)), (None, None));
     }
 }
