@@ -152,6 +152,17 @@ def begun(folder, from_source):
     return tree
 
 
+def same_compiler(release, config):
+    """Refuses a kernel of another compiler than the root's: its exported symbols of Rust have other
+    names."""
+    own, here = re.search(r'^CONFIG_RUSTC_VERSION_TEXT="(.*)"$', config, re.MULTILINE), base.output("rustc", "--version").strip()
+    if not own or own[1] != here:
+        raise base.Fail(
+            f"{release} was built with {own[1] if own else 'no rustc'}, and the compiler of the build root is {here}",
+            "use a mirror with a kernel of that compiler in its backports, or bring your own kernel: make KDIR=/path/to/a/built/tree",
+        )
+
+
 def build_stock(folder):
     release, series, version = find_stock()
     cache.need_space((base.CACHE, SIZE["stock"]))
@@ -164,6 +175,7 @@ def build_stock(folder):
     for package in packages:
         base.step(f"unpacking {package.name}", ["dpkg-deb", "-x", package, debian], quiet=True)
     headers = debian / "usr/src" / f"linux-headers-{release}"
+    same_compiler(release, (headers / ".config").read_text())
     from_source = source(series, version)
     tree = begun(folder, from_source)
     for name in (".config", "Module.symvers"):

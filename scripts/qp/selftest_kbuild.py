@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of what Kbuild, scripts/kdir and make modules_install refuse: run by `scripts/check scripts`."""
+"""Tests of what Kbuild, scripts/kdir, scripts/kernel and make modules_install refuse: run by `scripts/check scripts`."""
 
 import pathlib
 import subprocess
 import tempfile
 import unittest
+import unittest.mock
 
 from qp import base, kernel, payload
 
@@ -36,6 +37,15 @@ class Kbuild(unittest.TestCase):
             self.assertIn(f"qpair: error: the kernel was built without {option[:-2]}; remedy: ", said)
         said = self.said(*series, *options, *fine[:2], "RUSTC=echo rustc 2 #")
         self.assertIn('qpair: error: the kernel was built with rustc 1 (x), and the compiler is rustc 2; remedy: ', said)
+
+
+class Compiler(unittest.TestCase):
+    def test_a_stock_kernel_of_another_compiler_is_refused(self):
+        with unittest.mock.patch.object(base, "output", lambda *_: "rustc 1.85.1 (x)\n"):
+            kernel.same_compiler("7.3.4", 'CONFIG_RUSTC_VERSION_TEXT="rustc 1.85.1 (x)"\n')
+            for config, cause in (('CONFIG_RUSTC_VERSION_TEXT="rustc 1.86.0 (y)"\n', "built with rustc 1.86.0 .y., and"), ("CONFIG_RUST=n\n", "built with no rustc")):
+                with self.assertRaisesRegex(base.Fail, cause):
+                    kernel.same_compiler("7.3.4", config)
 
 
 class Trees(unittest.TestCase):
