@@ -308,10 +308,11 @@ def checked(word):
         raise base.Fail(f"TREE={word} is Linux {series[0]}.{series[1]}; the driver is for {kernels.RANGE}", f"name a tree of Linux {kernels.RANGE}")
     if series > kernels.LAST:
         base.say(f"warning: Linux {series[0]}.{series[1]} is newer than {kernels.LAST[0]}.{kernels.LAST[1]}, which the driver was built for")
-    missing = [name for name in changed_files() if not (tree / name).is_file()]
+    names = changed_files()
+    missing = [name for name in names if not (tree / name).is_file()]
     if missing:
         raise base.Fail(f"TREE={word} lacks {', '.join(missing)}", "use a complete tree")
-    own_changes(word, tree)
+    own_changes(word, tree, names)
     return tree
 
 
@@ -320,11 +321,11 @@ def changed_files():
     return sorted({edit["file"] for edit in edits()} | {COMPLETION})
 
 
-def own_changes(word, tree):
+def own_changes(word, tree, names):
     """Refuses to mix the user's uncommitted changes of a file with the command's."""
     if not (tree / ".git").exists():
         return
-    words = ["git", "-C", tree, "status", "--porcelain", "--", *changed_files()]
+    words = ["git", "-C", tree, "status", "--porcelain", "--", *names]
     git = subprocess.run(words, env={**os.environ, "LC_ALL": "C"}, capture_output=True, text=True)
     if "dubious ownership" in git.stderr:
         raise base.Fail(f"TREE={word} belongs to another user, whose repositories git does not read", "run as its owner, or copy it: cp -r")
