@@ -70,12 +70,12 @@ def judged(folder):
     return caught + found["missed"], caught, (folder / "missed.txt").read_text().splitlines()
 
 
-def tried(name, every):
-    """Tries the variants of a crate; whether enough are caught."""
+def tried(name, every, folder):
+    """Tries the variants of a crate in a copy of the checkout; whether enough are caught."""
     (OUT / name).mkdir(parents=True, exist_ok=True)
     cache.need_space((OUT, SIZE))
     # The status is 2 if any is missed, and 3 if any has hung.
-    words = ["sh", "-c", '"$@" || case $? in 2 | 3) ;; *) exit 1 ;; esac', "sh", *command(name, every, copy()), "--in-place"]
+    words = ["sh", "-c", '"$@" || case $? in 2 | 3) ;; *) exit 1 ;; esac', "sh", *command(name, every, folder), "--in-place"]
     base.step(f"variants of {name}", words, OUT / name / "log", env={"CARGO_TARGET_DIR": str(OUT / "target"), "CARGO_INCREMENTAL": "1"})
     total, caught, missed = judged(OUT / name / "mutants.out")
     if not total:
@@ -98,7 +98,8 @@ def run(argv):
         for name in names:
             print(base.output(*command(name, args.every), "--list"), end="")
         return 0
-    few = [name for name in names if not tried(name, args.every)]
+    folder = copy()
+    few = [name for name in names if not tried(name, args.every, folder)]
     if few:
         raise base.Fail(f"less than {GOAL} % of the variants are caught: {', '.join(few)}", "add a test for each that is wrong; list in Documentation/testing.rst those that are equal to the source")
     return 0
