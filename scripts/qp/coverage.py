@@ -9,14 +9,15 @@ crates on the host.
 
 The module of queue pairs is built with counters. A module of its own (proofs/coverage) keeps them
 while that one is loaded and removed, and each guest that ends writes them to build/coverage. The
-provider of a guest with programs of verbs is built with counters too: all processes that load it
-have them in one file, which the guest writes at its end. A guest that is killed has none. The
-crates are built with counters into a target directory beside the profiles. llvm-cov reads all of
-it, and a table has the lines of each folder, and of each source of the provider in C.
+tools of a guest, of which libqpair is measured, and its provider are built with counters too: all
+processes of a program, or that load the provider, have them in one file, which the guest writes at
+its end. A guest that is killed has none. The crates are built with counters into a target directory
+beside the profiles. llvm-cov reads all of it, and a table has the lines of each folder, and of each
+source of the provider in C.
 
 Without layers: host, stock, iommu, verbs, wire and debug. The counters of earlier runs are kept,
-so that a layer may run alone; --fresh removes them. Those of another build of the module or the
-provider are removed too, and so are those of an earlier run of the crates. --accept stores the
+so that a layer may run alone; --fresh removes them. Those of another build of the module, the tools
+or the provider are removed too, and so are those of an earlier run of the crates. --accept stores the
 figures of each part in proofs/coverage/figures.json, with the date and the layers that have
 counters of this part; with --part those of one part, and the others stay. A part is compared once
 these layers have been counted: it fails if one of its folders has fallen by more than one hundredth.
@@ -39,8 +40,10 @@ GUESTS, HOST = OUT / "guests", OUT / "host"
 # What cargo said, which names the tests' programs.
 LOG = HOST / "log"
 LAYERS = ("host", "stock", "iommu", "verbs", "wire", "debug")
-# What has counters: a kernel's module and the provider, both in guests, and the crates.
-MODULE, PROVIDER, CRATES = "module", "provider", "crates"
+# What has counters: a kernel's module, the provider and the tools, all in guests, and the crates.
+MODULE, PROVIDER, TOOLS, CRATES = "module", "provider", "tools", "crates"
+# The counters of programs in a guest: with programs of verbs it has a provider.
+PROGRAMS = {PROVIDER: (PROVIDER, TOOLS), TOOLS: (TOOLS,)}
 # The parts of the tree that are measured, and whose counters count each. A folder is such a part or
 # one below it, or a source in C.
 PARTS = {
@@ -48,7 +51,7 @@ PARTS = {
     "qemu/model": (CRATES,),
     "qemu/roce": (CRATES,),
     "qemu/ffi": (CRATES,),
-    "tools/libqpair": (CRATES,),
+    "tools/libqpair": (TOOLS, CRATES),
     "provider/data": (PROVIDER, CRATES),
     "provider": (PROVIDER,),
 }
@@ -101,38 +104,46 @@ def fresh(kind, build):
     for path in stale:
         path.unlink()
     if stale:
-        what = "the provider" if kind == PROVIDER else f"the module of the {kind} kernel"
-        base.say(f"counters of {len(stale)} guests are removed: {what} was built anew since")
+        what = f"the {kind}" if kind in PROGRAMS else f"the module of the {kind} kernel"
+        base.say(f"counters of {len(stale)} guests are removed, because {what} changed since")
     return [path for path in found if path not in stale]
 
 
 def counted(part):
     """The layers that have counters of a part of the tree."""
-    files = (path for path in GUESTS.glob("*/*") if path.stat().st_size and owner_of(path) in PARTS[part])
+    files = (path for path in GUESTS.glob("*/*") if path.stat().st_size and {*owners_of(path)} & {*PARTS[part]})
     guests = {path.parent.name.replace(":", "/") for path in files}
     return sorted(guests | ({"host"} if CRATES in PARTS[part] and any(HOST.glob("*.profraw")) else set()))
 
 
-def owner_of(path):
+def owners_of(path):
     """Whose counters a guest has written to a file."""
-    return PROVIDER if path.name.startswith(f"{PROVIDER}-") else MODULE
+    return PROGRAMS.get(path.name.partition("-")[0], (MODULE,))
+
+
+def programs_of(owner):
+    """What is built with counters for guests, of the provider or the tools."""
+    return [provider.library_of(counts=True)] if owner == PROVIDER else payload.OF_LIBQPAIR
 
 
 def of_guests():
-    """The coverage of the provider, and of each kernel's module: (whose counters, what was built,
-    merged profile)."""
+    """The coverage of the provider, of the tools, and of each kernel's module: (whose counters, what
+    was built, merged profile)."""
     for kind in sorted({path.name.partition("-")[0] for path in GUESTS.glob("*/*")}):
-        built = provider.library_of(counts=True) if kind == PROVIDER else payload.counted(kind)
+        programs = programs_of(kind) if kind in PROGRAMS else [payload.counted(kind)]
         raw = []
-        for path in fresh(kind, payload.build_of(built)):
+        for path in fresh(kind, payload.build_of(programs[-1])):
             counters = path.read_bytes()
             if not counters:
-                unless = ", or ran no program that loads the provider" if kind == PROVIDER else ""
+                unless = ", or ran no program with counters" if kind in PROGRAMS else ""
                 base.say(f"{path.name} is empty: its guest was killed{unless}")
                 continue
             raw.append(OUT / f"{path.name}.profraw")
-            raw[-1].write_bytes(counters if kind == PROVIDER else profile(counters, built))
-        yield PROVIDER if kind == PROVIDER else MODULE, built, merged(raw, kind)
+            raw[-1].write_bytes(counters if kind in PROGRAMS else profile(counters, programs[-1]))
+        whole = merged(raw, kind)
+        for owner in PROGRAMS.get(kind, [MODULE]):
+            for program in programs_of(owner) if kind in PROGRAMS else programs:
+                yield owner, program, whole
         for path in raw:
             path.unlink()
 

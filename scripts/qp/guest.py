@@ -201,8 +201,8 @@ def make_initramfs(args, kernel):
         "QPAIR_DEVICES": args.devices,
         "QPAIR_IOMMU": int(args.iommu),
         "QPAIR_STREAM": int(args.stream is not None),
-        # For each process that loads the provider: all have one file, which init writes to the host.
-        **({"LLVM_PROFILE_FILE": "/tmp/provider-%m%c"} if args.verbs and payload.coverage() else {}),
+        # All processes of a program, or with the provider, have one file, which init writes to the host.
+        **({"LLVM_PROFILE_FILE": "/tmp/counters-%m%c"} if payload.coverage() else {}),
         **(args.wire.settings() if args.wire else {}),
     }
     exported = f"export {' '.join(f'{name}={shlex.quote(str(value))}' for name, value in environment.items())}\n"

@@ -157,10 +157,10 @@ done
 if [ -n "$coverage" ]; then
 	(cd /sys/kernel/debug/qpair_coverage && cat at data cnts) >/dev/virtio-ports/qpair.coverage
 	rmmod qpair_coverage
-	# There is none if no process has loaded the provider.
-	for file in /tmp/provider-*; do
-		[ ! -e "$file" ] || cat "$file" >/dev/virtio-ports/qpair.provider
-	done
+	# There is none if no program with counters has run.
+	for file in /tmp/counters-*; do
+		[ ! -e "$file" ] || cat "$file"
+	done >/dev/virtio-ports/qpair.programs
 fi
 if [ -n "$leaks" ] && [ -e /sys/kernel/debug/kmemleak ]; then
 	# kmemleak skips objects younger than five seconds, and one scan may still see

@@ -127,8 +127,8 @@ def devices(machine, args):
 
 def counters_of(kernel, with_verbs):
     """The ports to which a guest writes its counters, and their files."""
-    built = {"coverage": payload.counted(kernel.name), **({"provider": provider.library_of(counts=True)} if with_verbs else {})}
-    return {name: payload.counters(path) for name, path in built.items()}
+    programs = ("provider", provider.library_of(counts=True)) if with_verbs else ("tools", payload.OF_LIBQPAIR[-1])
+    return {"coverage": payload.counters(kernel.name, payload.counted(kernel.name)), "programs": payload.counters(*programs)}
 
 
 def build(args, emulator, kernel, initramfs):

@@ -9,6 +9,7 @@ package that is not for guests declares it in its manifest:
 	host-only = true
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -27,6 +28,13 @@ STREAM = "qpair-stream.ko"
 
 # The module that keeps the counters of a build for scripts/coverage.
 COVERAGE = "proofs/coverage/qpair_coverage.ko"
+
+# The flags of user space in Rust that has counters. A process maps the file of its counters, which
+# outlast a kill.
+COUNTERS = "-Cinstrument-coverage -Cllvm-args=-runtime-counter-relocation"
+COUNTED_TOOLS = BUILD / "coverage-tools"
+# Those that libqpair is in; the last changes whenever that does.
+OF_LIBQPAIR = tuple(COUNTED_TOOLS / TARGET / "release" / name for name in ("qpair", "qpair-selftest"))
 
 # The strict build turns warnings into errors. scripts/test has its guests use it.
 STRICT = ["KRUSTFLAGS=-Dwarnings", "KCFLAGS=-Werror"]
@@ -48,9 +56,8 @@ def build_of(built):
     return base.digest(built) if built.exists() else "none"
 
 
-def counters(built):
-    """A new file for a guest's counters, of what was built in build/coverage-KIND."""
-    kind = built.parent.name.removeprefix("coverage-")
+def counters(kind, built):
+    """A new file for a guest's counters, of a kind of what has them and of its build."""
     return coverage() / f"{kind}-{build_of(built)}-{os.getpid()}-{time.time_ns()}"
 
 
@@ -109,7 +116,7 @@ def programs(only=None):
 
 def stripped(path):
     """A program without its symbols, since the guest keeps it in memory."""
-    copy = BUILD / "stripped" / path.name
+    copy = path.parent / "stripped" / path.name
     if not copy.exists() or copy.stat().st_mtime_ns < path.stat().st_mtime_ns:
         copy.parent.mkdir(parents=True, exist_ok=True)
         base.output("strip", "-o", copy, path)
@@ -123,7 +130,8 @@ def with_symbols(only=None):
     found, names = {}, []
     if only:
         base.known("package", [only], [package["name"] for package, _ in packages()])
-    target = BUILD / "tools"
+    counts = coverage() is not None
+    target = COUNTED_TOOLS if counts else BUILD / "tools"
     for package, folder in packages():
         where = "selftests" if folder.name == "selftests" else "bin"
         binaries = [part["name"] for part in package["targets"] if "bin" in part["kind"]]
@@ -135,13 +143,13 @@ def with_symbols(only=None):
             found[f"{where}/{name}"] = target / TARGET / "release" / name
     if names:
         chosen = [word for name in names for word in ("--package", name)]
-        with crates.target("tools"):
+        with contextlib.nullcontext() if counts else crates.target("tools"):
             base.step(
                 "building the tools",
                 ["cargo", "build", "--locked", "--release", "--bins", "--target", TARGET, "--target-dir", target, *chosen],
                 cwd=base.TOP,
                 # For guests without a C library.
-                env={"CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS": "-C target-feature=+crt-static"},
+                env={"CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS": f"-C target-feature=+crt-static {COUNTERS if counts else ''}"},
                 quiet=True,
             )
     return found

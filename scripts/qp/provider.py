@@ -15,7 +15,7 @@ import pathlib
 import re
 import shutil
 
-from qp import archive, base, cache, crates
+from qp import archive, base, cache, crates, payload
 
 # Version of the recipe.
 RECIPE = 1
@@ -53,10 +53,8 @@ STRUCTURES = (
     "qpair_(qp|cq|ah|srq)",
 )
 
-# The provider with LLVM's counters of what runs (scripts/coverage), of both languages. The runtime of both is
-# rustc's: with -Xclang the driver of clang adds no other. A process maps the file of its counters, which
-# outlast a kill.
-COUNTERS = {"RUSTFLAGS": "-Cinstrument-coverage -Cllvm-args=-runtime-counter-relocation"}
+# The provider's C with LLVM's counters of what runs (scripts/coverage), as payload.COUNTERS are for Rust.
+# The runtime of both is rustc's: with -Xclang the driver of clang adds no other.
 COUNTERS_OF_C = [
     "-Xclang", "-fprofile-instrument=clang", "-Xclang", "-fcoverage-mapping", "-mllvm", "-runtime-counter-relocation",
     "-Wl,-u,__llvm_profile_runtime", "-Wno-gnu-variable-sized-type-not-at-end",
@@ -167,7 +165,7 @@ def data_path(folder, counts):
             ["nice", "cargo", "build", "--profile", "provider", "--locked", "--package", PACKAGE,
              "--features", "provider", "--target-dir", target],
             cwd=base.TOP,
-            env=environment(folder) | (COUNTERS if counts else {}),
+            env=environment(folder) | ({"RUSTFLAGS": payload.COUNTERS} if counts else {}),
             quiet=True,
         )  # fmt: skip
     return target / "provider" / STATIC

@@ -117,7 +117,7 @@ class Kept(unittest.TestCase):
         folder = self.guests / layer
         folder.mkdir(parents=True, exist_ok=True)
         with unittest.mock.patch.dict(os.environ, {"QPAIR_COVERAGE": str(folder)}):
-            path = payload.counters(payload.counted(kind))
+            path = payload.counters(kind, payload.counted(kind))
         path.write_bytes(b"counters")
         return path
 
@@ -131,14 +131,17 @@ class Kept(unittest.TestCase):
         self.assertEqual(len(self.said), 1)
         self.assertFalse(path.exists())
 
-    def test_counters_of_the_provider_are_a_profile_already(self):
+    def test_counters_of_programs_are_a_profile_already(self):
         path = self.guest("verbs:iommu", "provider")
         path.write_bytes(b"a raw profile")
         with (
             unittest.mock.patch.multiple(coverage, OUT=self.guests.parent, merged=lambda files, kind: [file.read_bytes() for file in files]),
             unittest.mock.patch.object(provider, "library_of", lambda counts: self.guests.parent / "coverage-provider/qpair.ko"),
         ):
-            self.assertEqual([(owner, merged) for owner, _, merged in coverage.of_guests()], [(coverage.PROVIDER, [b"a raw profile"])])
+            found = [(owner, merged) for owner, _, merged in coverage.of_guests()]
+            # Those of the tools are in the same file.
+            owners = [coverage.PROVIDER, *[coverage.TOOLS] * len(payload.OF_LIBQPAIR)]
+            self.assertEqual(found, [(owner, [b"a raw profile"]) for owner in owners])
 
     def store(self, figures):
         """Stores figures: {part: (layers, folders)}."""
@@ -189,5 +192,6 @@ class Kept(unittest.TestCase):
         self.assertEqual(coverage.counted("qemu/ffi"), [])
         (coverage.HOST / "1.profraw").touch()
         self.guest("verbs")
-        self.assertEqual({part: coverage.counted(part) for part in ("rust", "qemu/ffi", "provider/data", "provider")},
-                         {"rust": ["host", "verbs"], "qemu/ffi": ["host"], "provider/data": ["host"], "provider": []})
+        self.guest("stock", "tools")
+        self.assertEqual({part: coverage.counted(part) for part in ("rust", "qemu/ffi", "provider/data", "provider", "tools/libqpair")},
+                         {"rust": ["host", "verbs"], "qemu/ffi": ["host"], "provider/data": ["host"], "provider": [], "tools/libqpair": ["host", "stock"]})
