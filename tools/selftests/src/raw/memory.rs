@@ -137,6 +137,26 @@ impl Buffer {
         unsafe { self.addr.as_ptr().add(at).cast::<u64>().read_volatile() }
     }
 
+    /// Loads half a word at once, as registers are read.
+    pub(crate) fn load_half(&self, at: usize) -> u32 {
+        assert!(at + 4 <= self.bytes && at % 4 == 0);
+        // SAFETY: as in `load`.
+        unsafe { self.addr.as_ptr().add(at).cast::<u32>().read_volatile() }
+    }
+
+    /// Stores half a word at once.
+    pub(crate) fn store_half(&self, at: usize, value: u32) {
+        assert!(at + 4 <= self.bytes && at % 4 == 0);
+        // SAFETY: as in `store`.
+        unsafe {
+            self.addr
+                .as_ptr()
+                .add(at)
+                .cast::<u32>()
+                .write_volatile(value)
+        }
+    }
+
     /// Stores a word at once.
     pub(crate) fn store(&self, at: usize, value: u64) {
         assert!(at + 8 <= self.bytes && at % 8 == 0);
