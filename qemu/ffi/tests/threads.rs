@@ -21,23 +21,13 @@ use std::{
 use qpair_abi::{
     command::{
         self,
-        kind,
-        opcode,
-        qp_mask,
-        qp_state,
-        verb,
-        BufferList,
-        Command,
-        CqContext,
-        QpContext, //
+        service, //
     },
     counters,
     counters::Counter,
     doorbell,
     entry::{
         self,
-        send_flags,
-        Cqe,
         SendWqe, //
     },
     regs::offset,
@@ -56,6 +46,8 @@ use support::{
     CONTEXT,
     CQ,
     ENABLE,
+    QP_LOG,
+    QP_SQ,
     READY,
     RESET,
     SQ, //
@@ -108,45 +100,6 @@ impl Threads {
         machine.plug(&settings).unwrap();
         machine.up();
         machine
-    }
-
-    fn store(&self, addr: u64, words: &[u64]) {
-        for (i, &word) in (0..).zip(words) {
-            self.board.word(addr + 8 * i).store(word, SeqCst);
-        }
-    }
-
-    /// Executes the command at this place of the SQ, with a context; returns what it created.
-    fn command(
-        &self,
-        at: u32,
-        kind: u8,
-        verb: u8,
-        number: Number,
-        mask: u32,
-        context: &[u64],
-    ) -> u32 {
-        let command = Command {
-            opcode: opcode(kind, verb),
-            flags: send_flags::SIGNALED,
-            blocks: 1,
-            number,
-            context: if context.is_empty() { 0 } else { CONTEXT },
-            mask,
-            context_bytes: context.len() as u32 * 8,
-            ..Command::default()
-        };
-        self.store(CONTEXT, context);
-        self.store(SQ + 64 * u64::from(at), &command.encode());
-        self.ring(doorbell::SQ, doorbell::value(Number::ADMIN, at + 1));
-        while self.run() != QpairRun::Idle {}
-        let words = [0, 1, 2, 3].map(|i| {
-            let word = self.board.word(CQ + 32 * u64::from(at) + 8 * i);
-            word.load(SeqCst)
-        });
-        let cqe = Cqe::decode(&words);
-        assert_eq!(cqe.status, 0);
-        cqe.bytes
     }
 
     fn model(&self) -> *mut QpairModel {
@@ -447,61 +400,16 @@ struct Loop {
 }
 
 impl Loop {
-    /// Where its rings are, and the base-two logarithm of their entries.
-    const CQ: u64 = 0x7000;
-    const SQ: u64 = 0x7400;
-    const RQ: u64 = 0x7800;
-    const LOG: u8 = 4;
-
     fn new() -> Self {
         let machine = Threads::with("wqes-per-doorbell", 4);
-        let ring = |root, bytes: u64| BufferList {
-            root,
-            bytes: bytes << Self::LOG,
-            ..BufferList::default()
-        };
-        let create = |kind, at, context: &[u64]| {
-            let made = machine.command(at, kind, verb::CREATE, Number::default(), 0, context);
-            Number::from_raw(made)
-        };
-        let pd = create(kind::PD, 0, &[]);
-        let cq = CqContext {
-            eq: Number::ADMIN,
-            log_depth: Self::LOG,
-            buffer: ring(Self::CQ, 32),
-            ..CqContext::default()
-        };
-        let cq = create(kind::CQ, 1, &cq.encode());
-        let context = QpContext {
-            pd,
-            send_cq: cq,
-            recv_cq: cq,
-            log_sq: Self::LOG,
-            log_rq: Self::LOG,
-            sq: ring(Self::SQ, 64),
-            rq: ring(Self::RQ, 64),
-            ..QpContext::default()
-        };
-        let qp = create(kind::QP, 2, &context.encode());
-        for (at, state, mask) in [
-            (3, qp_state::INIT, qp_mask::STATE),
-            (4, qp_state::RTR, qp_mask::STATE | qp_mask::PEER),
-            (5, qp_state::RTS, qp_mask::STATE),
-        ] {
-            let context = QpContext {
-                state,
-                peer: if at == 4 { qp } else { Number::default() },
-                ..QpContext::default()
-            };
-            machine.command(at, kind::QP, verb::MODIFY, qp, mask, &context.encode());
-        }
+        let qp = machine.queue_pair(service::RC, Number::ADMIN).qp;
         let nop = SendWqe {
             opcode: entry::opcode::NOP,
             blocks: 1,
             ..SendWqe::default()
         };
-        for at in 0..1 << Self::LOG {
-            machine.store(Self::SQ + 64 * at, &nop.encode());
+        for at in 0..1 << QP_LOG {
+            machine.board.set_words(QP_SQ + 64 * at, &nop.encode());
         }
         machine.woken.store(false, SeqCst);
         Self { machine, qp }

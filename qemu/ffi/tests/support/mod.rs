@@ -12,17 +12,40 @@ use std::{
         CStr, //
     },
     ptr,
-    sync::atomic::{
-        AtomicI64,
-        AtomicPtr,
-        AtomicU64,
-        Ordering::SeqCst, //
+    sync::{
+        atomic::{
+            AtomicI64,
+            AtomicPtr,
+            AtomicU32,
+            AtomicU64,
+            Ordering::SeqCst, //
+        },
+        Mutex, //
     },
 };
 
 use qpair_abi::{
+    command::{
+        access,
+        kind,
+        opcode,
+        qp_mask,
+        qp_state,
+        service,
+        verb,
+        BufferList,
+        Command,
+        CqContext,
+        QpContext, //
+    },
     counters::Counter,
-    regs::offset, //
+    doorbell,
+    entry::{
+        send_flags,
+        Cqe, //
+    },
+    regs::offset,
+    Number, //
 };
 use qpair_ffi::{
     model::*,
@@ -35,7 +58,12 @@ pub(crate) const SQ: u64 = 0x4000;
 pub(crate) const CQ: u64 = 0x5000;
 /// The address of commands' contexts.
 pub(crate) const CONTEXT: u64 = 0x6000;
-const BYTES: u64 = 0x8000;
+pub(crate) const BYTES: u64 = 0x8000;
+/// The rings of a [`Machine::queue_pair`], and the base-two logarithm of their entries.
+pub(crate) const QP_CQ: u64 = 0x7000;
+pub(crate) const QP_SQ: u64 = 0x7400;
+pub(crate) const QP_RQ: u64 = 0x7800;
+pub(crate) const QP_LOG: u8 = 4;
 
 pub(crate) const ENABLE: u32 = 1;
 pub(crate) const RESET: u32 = 1 << 1;
@@ -51,6 +79,12 @@ pub(crate) struct Board {
     /// The present number of mappings, and the total number.
     pub(crate) mapped: AtomicI64,
     pub(crate) maps: AtomicU64,
+    /// Bytes of payload that were loaded from mappings, stored to them, and copied between them.
+    pub(crate) moved: [AtomicU64; 3],
+    /// The address and the length of all that the function has reported as written.
+    pub(crate) written: Mutex<Vec<(u64, usize)>>,
+    /// Commands that were executed since the function is up.
+    commands: AtomicU32,
     model: AtomicPtr<QpairModel>,
 }
 
@@ -61,6 +95,9 @@ impl Board {
             mappable,
             mapped: AtomicI64::new(0),
             maps: AtomicU64::new(0),
+            moved: Default::default(),
+            written: Mutex::default(),
+            commands: AtomicU32::new(0),
             model: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -69,10 +106,52 @@ impl Board {
         &self.memory[addr as usize / 8]
     }
 
+    pub(crate) fn words<const N: usize>(&self, addr: u64) -> [u64; N] {
+        std::array::from_fn(|i| self.word(addr + 8 * i as u64).load(SeqCst))
+    }
+
+    pub(crate) fn set_words(&self, addr: u64, words: &[u64]) {
+        for (i, &word) in (0..).zip(words) {
+            self.word(addr + 8 * i).store(word, SeqCst);
+        }
+    }
+
+    pub(crate) fn bytes(&self, addr: u64, count: usize) -> Vec<u8> {
+        let byte = |at| self.word(at).load(SeqCst).to_le_bytes()[at as usize % 8];
+        (addr..).take(count).map(byte).collect()
+    }
+
+    pub(crate) fn set_bytes(&self, addr: u64, bytes: &[u8]) {
+        for (at, &byte) in (addr..).zip(bytes) {
+            let mut word = self.word(at).load(SeqCst).to_le_bytes();
+            word[at as usize % 8] = byte;
+            self.word(at).store(u64::from_le_bytes(word), SeqCst);
+        }
+    }
+
+    /// Whether it has memory there. Elsewhere the system refuses DMA.
+    fn has(addr: u64, bytes: usize) -> bool {
+        addr.checked_add(bytes as u64)
+            .is_some_and(|end| end <= BYTES)
+    }
+
+    /// Counts payload that went through mappings.
+    fn count(&self, how: usize, bytes: usize) {
+        self.moved[how].fetch_add(bytes as u64, SeqCst);
+    }
+
     /// The function; null before it is plugged in.
     pub(crate) fn model(&self) -> *mut QpairModel {
         self.model.load(SeqCst)
     }
+}
+
+/// A queue pair that is ready to send, its CQ and its domain. One of RC is its own peer.
+#[derive(Clone, Copy)]
+pub(crate) struct Ready {
+    pub(crate) pd: Number,
+    pub(crate) cq: Number,
+    pub(crate) qp: Number,
 }
 
 /// A machine with callbacks. It must not move while it has a function.
@@ -90,6 +169,12 @@ pub(crate) trait Machine: Sized {
     }
     /// It checks whether it may be bus master, which it may.
     fn asks_for_the_bus(&self) {}
+    /// How many frames the network takes, which takes one.
+    fn room(&self) -> usize {
+        1
+    }
+    /// It sends a frame.
+    fn sends(&self, _frame: &[u8]) {}
     /// It traces an action, with six arguments.
     fn traces(&self, what: QpairTrace, arguments: &[u64; 6]);
 
@@ -105,14 +190,14 @@ pub(crate) trait Machine: Sized {
             store,
             copy,
             written,
-            unmap: unmap::<Self>,
+            unmap,
             raise,
             now: now::<Self>,
             host_now: host_now::<Self>,
             wake: wake::<Self>,
             wake_at,
-            room,
-            transmit,
+            room: room::<Self>,
+            transmit: transmit::<Self>,
             random,
             bus_master: bus_master::<Self>,
             trace: trace::<Self>,
@@ -182,9 +267,101 @@ pub(crate) trait Machine: Sized {
     fn up(&self) {
         let memory = &self.board().memory;
         memory.iter().for_each(|word| word.store(0, SeqCst));
+        self.board().commands.store(0, SeqCst);
         self.rings();
         self.reg_write(offset::CTRL, ENABLE);
         assert_eq!(self.status() & READY, READY);
+    }
+
+    /// Runs the core until it is idle.
+    fn finish(&self) {
+        // SAFETY: As above.
+        let more = || unsafe { qpair_model_run(self.board().model()) };
+        while more() {}
+    }
+
+    /// Rings a doorbell, and runs the core until it is idle.
+    fn ring_and_run(&self, place: u64, number: Number, index: u32) {
+        let value = doorbell::value(number, index);
+        // SAFETY: As above.
+        unsafe { qpair_model_doorbell(self.board().model(), place, value, 8) };
+        self.finish();
+    }
+
+    /// Executes a command.
+    fn execute(&self, kind: u8, verb: u8, number: Number, mask: u32, context: &[u64]) -> Cqe {
+        let board = self.board();
+        let at = board.commands.fetch_add(1, SeqCst);
+        assert_eq!(at >> LOG, 0, "no place in the SQ");
+        let command = Command {
+            opcode: opcode(kind, verb),
+            flags: send_flags::SIGNALED,
+            blocks: 1,
+            number,
+            context: if context.is_empty() { 0 } else { CONTEXT },
+            mask,
+            context_bytes: context.len() as u32 * 8,
+            ..Command::default()
+        };
+        board.set_words(CONTEXT, context);
+        board.set_words(SQ + 64 * u64::from(at), &command.encode());
+        self.ring_and_run(doorbell::SQ, Number::ADMIN, at + 1);
+        let cqe = Cqe::decode(&board.words(CQ + 32 * u64::from(at)));
+        assert_eq!(cqe.index, at + 1, "it is not done");
+        cqe
+    }
+
+    /// The same, which succeeds; returns what it created.
+    fn command(&self, kind: u8, verb: u8, number: Number, mask: u32, context: &[u64]) -> Number {
+        let cqe = self.execute(kind, verb, number, mask, context);
+        assert_eq!(cqe.status, 0, "{cqe:?}");
+        Number::from_raw(cqe.bytes)
+    }
+
+    fn create(&self, kind: u8, context: &[u64]) -> Number {
+        self.command(kind, verb::CREATE, Number::default(), 0, context)
+    }
+
+    /// Creates a queue pair of RC or UD, whose CQ reports to this EQ.
+    fn queue_pair(&self, service: u8, eq: Number) -> Ready {
+        let ring = |root, bytes: u64| BufferList {
+            root,
+            bytes: bytes << QP_LOG,
+            ..BufferList::default()
+        };
+        let pd = self.create(kind::PD, &[]);
+        let cq = CqContext {
+            eq,
+            log_depth: QP_LOG,
+            buffer: ring(QP_CQ, 32),
+            ..CqContext::default()
+        };
+        let cq = self.create(kind::CQ, &cq.encode());
+        let is_rc = service == service::RC;
+        let context = QpContext {
+            pd,
+            service,
+            send_cq: cq,
+            recv_cq: cq,
+            log_sq: QP_LOG,
+            log_rq: QP_LOG,
+            access: if is_rc { access::GRANTS } else { 0 },
+            sq: ring(QP_SQ, 64),
+            rq: ring(QP_RQ, 64),
+            ..QpContext::default()
+        };
+        let qp = self.create(kind::QP, &context.encode());
+        for state in [qp_state::INIT, qp_state::RTR, qp_state::RTS] {
+            let is_peer = is_rc && state == qp_state::RTR;
+            let context = QpContext {
+                state,
+                peer: if is_peer { qp } else { Number::default() },
+                ..QpContext::default()
+            };
+            let mask = qp_mask::STATE | if is_peer { qp_mask::PEER } else { 0 };
+            self.command(kind::QP, verb::MODIFY, qp, mask, &context.encode());
+        }
+        Ready { pd, cq, qp }
     }
 }
 
@@ -221,14 +398,12 @@ unsafe extern "C" fn read<M: Machine>(
 ) -> bool {
     let machine: &M = of(opaque);
     machine.reads();
-    for i in 0..n {
-        let at = addr + i as u64;
-        let word = machine.board().word(at).load(SeqCst);
-        let byte = word.to_le_bytes()[at as usize % 8];
+    let has = Board::has(addr, n);
+    if has {
         // SAFETY: The model's buffer has `n` bytes.
-        unsafe { buffer.cast::<u8>().add(i).write(byte) };
+        unsafe { give(&machine.board().bytes(addr, n), buffer) }
     }
-    true
+    has
 }
 
 unsafe extern "C" fn write<M: Machine>(
@@ -237,57 +412,117 @@ unsafe extern "C" fn write<M: Machine>(
     buffer: *const c_void,
     n: usize,
 ) -> bool {
-    for i in 0..n {
-        let at = addr + i as u64;
-        let word = of::<M>(opaque).board().word(at);
-        let mut bytes = word.load(SeqCst).to_le_bytes();
+    let has = Board::has(addr, n);
+    if has {
         // SAFETY: The model's buffer has `n` bytes.
-        bytes[at as usize % 8] = unsafe { buffer.cast::<u8>().add(i).read() };
-        word.store(u64::from_le_bytes(bytes), SeqCst);
+        let bytes = unsafe { taken(buffer, n) };
+        of::<M>(opaque).board().set_bytes(addr, bytes);
     }
-    true
+    has
+}
+
+/// # Safety
+///
+/// The buffer has as many bytes.
+unsafe fn give(bytes: &[u8], buffer: *mut c_void) {
+    // SAFETY: The caller's promise.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), buffer.cast(), bytes.len()) }
+}
+
+/// # Safety
+///
+/// The buffer has `n` bytes, for as long as the slice is used.
+unsafe fn taken<'a>(buffer: *const c_void, n: usize) -> &'a [u8] {
+    // SAFETY: The caller's promise.
+    unsafe { std::slice::from_raw_parts(buffer.cast(), n) }
 }
 
 unsafe extern "C" fn write_word<M: Machine>(opaque: *mut c_void, addr: u64, word: u64) -> bool {
-    of::<M>(opaque).board().word(addr).store(word, SeqCst);
-    true
+    let has = Board::has(addr, 8);
+    if has {
+        of::<M>(opaque).board().word(addr).store(word, SeqCst);
+    }
+    has
 }
 
-/// The handle of a mapping is the machine.
+/// What the handle of a mapping is: a part of memory.
+struct Mapped {
+    board: *const Board,
+    addr: u64,
+    bytes: usize,
+}
+
+impl Mapped {
+    fn of<'a>(mapping: *mut c_void) -> &'a Self {
+        // SAFETY: The model passes handles that `map` returned, before their `unmap`.
+        unsafe { &*mapping.cast() }
+    }
+
+    fn board(&self) -> &Board {
+        // SAFETY: The board is of a machine that outlives the model.
+        unsafe { &*self.board }
+    }
+
+    /// The address of bytes, all of which are inside.
+    fn addr(&self, at: usize, bytes: usize) -> u64 {
+        let end = at.checked_add(bytes);
+        assert!(end.is_some_and(|end| end <= self.bytes), "outside");
+        self.addr + at as u64
+    }
+}
+
 unsafe extern "C" fn map<M: Machine>(
     opaque: *mut c_void,
     addr: u64,
-    _bytes: usize,
+    bytes: usize,
     handle: *mut *mut c_void,
 ) -> *mut c_void {
     let board = of::<M>(opaque).board();
-    if !board.mappable {
+    if !board.mappable || !Board::has(addr, bytes) {
         return ptr::null_mut();
     }
     board.mapped.fetch_add(1, SeqCst);
     board.maps.fetch_add(1, SeqCst);
+    let mapped = Box::new(Mapped { board, addr, bytes });
     // SAFETY: The model's place for the handle.
-    unsafe { handle.write(opaque) };
-    board.word(addr).as_ptr().cast()
+    unsafe { handle.write(Box::into_raw(mapped).cast()) };
+    let memory = board.memory.as_ptr().cast_mut().cast::<u8>();
+    memory.wrapping_add(addr as usize).cast()
 }
 
-/// No test moves payload.
-unsafe extern "C" fn load(_: *mut c_void, _: usize, _: *mut c_void, _: usize) {
-    unreachable!("payload was read");
+unsafe extern "C" fn load(mapping: *mut c_void, at: usize, buffer: *mut c_void, n: usize) {
+    let from = Mapped::of(mapping);
+    let bytes = from.board().bytes(from.addr(at, n), n);
+    from.board().count(0, n);
+    // SAFETY: The model's buffer has `n` bytes.
+    unsafe { give(&bytes, buffer) }
 }
 
-unsafe extern "C" fn store(_: *mut c_void, _: usize, _: *const c_void, _: usize) {
-    unreachable!("payload was written");
+unsafe extern "C" fn store(mapping: *mut c_void, at: usize, buffer: *const c_void, n: usize) {
+    let to = Mapped::of(mapping);
+    // SAFETY: The model's buffer has `n` bytes.
+    let bytes = unsafe { taken(buffer, n) };
+    to.board().set_bytes(to.addr(at, n), bytes);
+    to.board().count(1, n);
 }
 
-unsafe extern "C" fn copy(_: *mut c_void, _: usize, _: *mut c_void, _: usize, _: usize) {
-    unreachable!("payload was moved");
+unsafe extern "C" fn copy(to: *mut c_void, at: usize, from: *mut c_void, from_at: usize, n: usize) {
+    let (to, from) = (Mapped::of(to), Mapped::of(from));
+    let bytes = from.board().bytes(from.addr(from_at, n), n);
+    to.board().set_bytes(to.addr(at, n), &bytes);
+    to.board().count(2, n);
 }
 
-unsafe extern "C" fn written(_mapping: *mut c_void, _at: usize, _bytes: usize) {}
+unsafe extern "C" fn written(mapping: *mut c_void, at: usize, bytes: usize) {
+    let mapped = Mapped::of(mapping);
+    let addr = mapped.addr(at, bytes);
+    mapped.board().written.lock().unwrap().push((addr, bytes));
+}
 
-unsafe extern "C" fn unmap<M: Machine>(mapping: *mut c_void) {
-    of::<M>(mapping).board().mapped.fetch_sub(1, SeqCst);
+unsafe extern "C" fn unmap(mapping: *mut c_void) {
+    Mapped::of(mapping).board().mapped.fetch_sub(1, SeqCst);
+    // SAFETY: `map` created it, and the model does not use it again.
+    drop(unsafe { Box::from_raw(mapping.cast::<Mapped>()) });
 }
 
 unsafe extern "C" fn raise(_opaque: *mut c_void, _vector: u32) {}
@@ -307,11 +542,14 @@ unsafe extern "C" fn wake<M: Machine>(opaque: *mut c_void) {
 
 unsafe extern "C" fn wake_at(_opaque: *mut c_void, _nanos: u64) {}
 
-unsafe extern "C" fn room(_opaque: *mut c_void) -> usize {
-    1
+unsafe extern "C" fn room<M: Machine>(opaque: *mut c_void) -> usize {
+    of::<M>(opaque).room()
 }
 
-unsafe extern "C" fn transmit(_opaque: *mut c_void, _frame: *const c_void, _bytes: usize) {}
+unsafe extern "C" fn transmit<M: Machine>(opaque: *mut c_void, frame: *const c_void, n: usize) {
+    // SAFETY: The model's frame has `n` bytes.
+    of::<M>(opaque).sends(unsafe { taken(frame, n) });
+}
 
 unsafe extern "C" fn random(_opaque: *mut c_void) -> u64 {
     1
