@@ -21,6 +21,7 @@ use qpair_abi::stream::{
     },
     counters::Counter,
     regs,
+    Cause,
     Side, //
 };
 use qpair_ffi::{
@@ -44,7 +45,7 @@ struct Alone {
     stream: Cell<*mut QpairStream>,
     woken: Cell<bool>,
     reentry: RefCell<Option<Reentry>>,
-    traces: RefCell<Vec<QpairTrace>>,
+    traces: RefCell<Vec<(QpairTrace, [u64; 6])>>,
 }
 
 impl Machine for Alone {
@@ -62,8 +63,8 @@ impl Machine for Alone {
         }
     }
 
-    fn traces(&self, what: QpairTrace, _arguments: &[u64; 6]) {
-        self.traces.borrow_mut().push(what);
+    fn traces(&self, what: QpairTrace, arguments: &[u64; 6]) {
+        self.traces.borrow_mut().push((what, *arguments));
     }
 }
 
@@ -168,9 +169,12 @@ fn a_frame_moves_and_is_counted() {
     assert_eq!(machine.board.word(BUFFERS[1]).load(SeqCst), 0x55);
     assert!(machine.is_complete(Side::Transmit) && machine.is_complete(Side::Receive));
     assert_eq!(machine.count(Counter::Frames), 1);
-    assert!(machine.traces.borrow().contains(&QpairTrace::Frame));
-    machine.write(block(0, Side::Transmit) + offset::TAILDESC, 1);
-    assert!(machine.traces.borrow().contains(&QpairTrace::Halt));
+    // From channel 0 to channel 1, and not dropped.
+    let frame = (QpairTrace::Frame, [0, 1, 8, 0, 0, 0]);
+    assert_eq!(machine.traces.take(), [frame]);
+    machine.write(block(0, Side::Receive) + offset::TAILDESC, 1);
+    let halt = (QpairTrace::Halt, [1, Cause::Tail.code().into(), 0, 0, 0, 0]);
+    assert_eq!(machine.traces.take(), [halt]);
 }
 
 #[test]
