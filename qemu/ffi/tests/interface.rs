@@ -13,6 +13,7 @@ use std::{
         CStr, //
     },
     ptr,
+    str,
     sync::atomic::Ordering::SeqCst, //
 };
 
@@ -33,6 +34,7 @@ use qpair_ffi::{
     model::*,
     QpairKind,
     QpairRun,
+    QpairText,
     QpairTrace, //
 };
 use support::{
@@ -243,6 +245,69 @@ fn accesses_from_inside_do_nothing() {
     assert_eq!(machine.status() & READY, READY);
     assert_eq!(machine.counter(Counter::Violations), 0);
     machine.end();
+}
+
+#[test]
+fn a_setting_from_inside_is_refused() {
+    let machine = Alone::new(true);
+    machine.plug(&defaults()).unwrap();
+    machine.up();
+    *machine.reentry.borrow_mut() = Some(Box::new(|model| {
+        let mut room = [1; 64];
+        let (error, length) = (room.as_mut_ptr(), room.len());
+        // SAFETY: The model exists while it calls back; the buffer is the array.
+        assert!(!unsafe { qpair_model_set(model, index_of("link-down"), 1, error, length) });
+        assert_eq!(said(&room), "the device is busy");
+    }));
+    assert!(machine.query());
+    assert!(machine.reentries.take() > 0);
+    machine.reentry.take();
+    // SAFETY: The model exists.
+    let value = unsafe { qpair_model_get(machine.board.model(), index_of("link-down")) };
+    assert_eq!(value, 0);
+    machine.end();
+}
+
+/// A callback that ends the function: it is done after, and for good.
+#[test]
+fn an_end_from_inside_is_final() {
+    let machine = Alone::new(true);
+    machine.plug(&defaults()).unwrap();
+    machine.up();
+    let first = Cell::new(true);
+    *machine.reentry.borrow_mut() = Some(Box::new(move |model| {
+        if first.take() {
+            // SAFETY: The model exists while it calls back.
+            unsafe { qpair_model_end(model) }
+        }
+    }));
+    machine.query();
+    assert!(machine.reentries.take() > 0);
+    machine.reentry.take();
+    assert_eq!(machine.reg_read(offset::MAGIC), u32::MAX);
+    assert_eq!(machine.mapped(), 0);
+    machine.end();
+}
+
+#[test]
+fn facts_and_counters_are_those_of_the_abi() {
+    let text = |text: QpairText| {
+        // SAFETY: Constant text of the library, with this many bytes.
+        let bytes = unsafe { std::slice::from_raw_parts(text.text.cast::<u8>(), text.bytes) };
+        str::from_utf8(bytes).unwrap()
+    };
+    let facts = qpair_facts();
+    assert_eq!((facts.vendor, facts.device), (0x1234, 0x5150));
+    let counters = (0..facts.counters).map(|i| {
+        let counter = qpair_counter(i);
+        (text(counter.name), text(counter.text))
+    });
+    let expected = Counter::ALL.iter().map(|of| (of.name(), of.text()));
+    assert!(counters.eq(expected));
+    assert_eq!(text(qpair_counter(facts.counters).name), "");
+    assert_ne!(text(qpair_setting(facts.settings - 1).name), "");
+    let none = qpair_setting(facts.settings);
+    assert_eq!((text(none.name), none.live), ("", false));
 }
 
 #[test]
