@@ -21,7 +21,6 @@
 
 use std::marker::PhantomData;
 
-use qpair_abi::entry::BLOCK_WORDS;
 use qpair_abi::Number;
 
 use crate::datagram::Datagram;
@@ -266,14 +265,6 @@ impl<T: Transport> Qp<Rts, T, SharedReceives> {
 }
 
 impl<T: Transport, R: Receiving> Qp<Rts, T, R> {
-    /// Posts one work request of 1 to 4 blocks as they are, and rings: for tests of what the device
-    /// refuses.
-    pub fn post_raw(&self, blocks: &[[u64; BLOCK_WORDS]]) -> Result<(), PostError> {
-        let posted = self.inner.post_raw(blocks);
-        self.inner.ring_send();
-        posted.map_err(|refused| refused.after(0))
-    }
-
     /// Blocks that can be posted before the queue is full; more once completions are polled.
     pub fn send_room(&self) -> u32 {
         self.inner.send_room()

@@ -11,7 +11,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use qpair_abi::doorbell;
-use qpair_abi::entry::{BLOCK_BYTES, BLOCK_WORDS};
+use qpair_abi::entry::BLOCK_BYTES;
 use qpair_abi::Number;
 use qpair_queue::credit::{Cq as OfCq, Kind, RingId, Slots};
 use qpair_queue::index::{Depth, Index};
@@ -349,17 +349,6 @@ impl Queues {
     pub(crate) fn post_send(&self, request: &impl Encode) -> Result<(), NoPost> {
         self.refilled(&self.send, &self.send_cq, |queue| {
             put_send(&mut queue.batch(|ring| ring.view()), request, &self.limits)
-        })
-    }
-
-    pub(crate) fn post_raw(&self, words: &[[u64; BLOCK_WORDS]]) -> Result<(), NoPost> {
-        self.refilled(&self.send, &self.send_cq, |queue| {
-            let mut room = queue.room(words.len() as u32, true)?;
-            for (block, words) in (0..).zip(words) {
-                room.write(block, words);
-            }
-            room.post();
-            Ok(())
         })
     }
 

@@ -4,10 +4,11 @@
 
 mod support;
 
+use std::path::Path;
 use std::time::Duration;
 
 use qpair::{
-    Channel, Counter, Cq, CqOptions, Done, Error, Memory, Mr, Pd, PostError, Qp, QpOptions,
+    Channel, Counter, Cq, CqOptions, Done, Error, Memory, Mr, Pages, Pd, PostError, Qp, QpOptions,
     Receive, Service, Sge, Status, Wants, WorkRequest,
 };
 use rustix::io::Errno;
@@ -154,6 +155,58 @@ fn every_operation_moves_its_bytes() {
         .unwrap();
     expect(&[(11, Done::Nop, false, None)]);
     assert_eq!(b.cq.stale(), 0);
+}
+
+/// A completion as text has the request, and why it failed.
+#[test]
+fn a_failed_request_is_shown_with_its_cause() {
+    let (_fake, context) = machine();
+    let b = bench(context);
+    let here = [b.mr.sge(0, 8)];
+    let beyond = b.mr.remote(1 << 16);
+    b.near
+        .post_send(&[WorkRequest::write(3, &here, beyond)])
+        .unwrap();
+    let came = poll(&b.cq);
+    assert_eq!((came.len(), came[0].status()), (1, Status::RemoteAccess));
+    let shown = format!("{:?}", came[0]);
+    for part in [
+        "id: 3,".to_string(),
+        format!("qp: {:?}", b.near.number()),
+        "status: RemoteAccess, detail: Range".into(),
+    ] {
+        assert!(shown.contains(&part), "{part} is not in {shown}");
+    }
+}
+
+/// The mappings of this process that ask for transparent huge pages.
+fn large_mappings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let flags = maps
+        .lines()
+        .filter_map(|line| line.strip_prefix("VmFlags:"));
+    flags.filter(|flags| flags.contains(" hg")).count()
+}
+
+/// Rings in large pages hold the same entries, over more than one round.
+#[test]
+fn rings_may_be_in_large_pages() {
+    let (_fake, context) = machine();
+    let before = large_mappings();
+    let pd = Pd::new(&context).unwrap();
+    let cq = Cq::new(&context, &CqOptions::new(64).pages(Pages::Large)).unwrap();
+    let options = QpOptions::new(&cq, &cq).pages(Pages::Large);
+    let (near, _far) = connect(&pd, &options, &options);
+    // A kernel without them has ordinary pages.
+    if Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
+        assert!(large_mappings() > before);
+    }
+    for id in 0..200 {
+        near.post_send(&[WorkRequest::nop(id).signaled()]).unwrap();
+        let came = poll(&cq);
+        assert_eq!((came.len(), came[0].id()), (1, id));
+        came[0].check().unwrap();
+    }
 }
 
 #[test]
