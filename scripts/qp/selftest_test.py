@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Tests of qp/test.py, qp/jobs.py, qp/demo.py, qp/nightly.py and qp/variants.py: run by `scripts/check scripts`."""
+"""Tests of qp/test.py, qp/jobs.py, qp/demo.py, qp/nightly.py and qp/variants*.py: run by `scripts/check scripts`."""
 
 import contextlib
 import io
@@ -16,7 +16,7 @@ import time
 import unittest
 import unittest.mock
 
-from qp import base, demo, fuzz_uverbs, guest as runner, jobs, ktap, nightly, test, variants, verbs, verbs_suite
+from qp import base, demo, fuzz_uverbs, guest as runner, jobs, ktap, nightly, test, variants, variants_module, verbs, verbs_suite
 
 
 class Demo(unittest.TestCase):
@@ -93,10 +93,60 @@ class Variants(unittest.TestCase):
         self.assertEqual(self.tried(), "not caught: a.rs:1: replace f\nqueue: 19 of 20 variants caught, 95.0 %\n")
 
     def test_too_few_that_are_caught_fail_and_so_do_none(self):
-        with self.assertRaisesRegex(base.Fail, "less than 95 %.*: queue"):
+        with self.assertRaisesRegex(base.Fail, "too few of the variants.*: queue"):
             self.tried(caught=16)
         with self.assertRaisesRegex(base.Fail, "no variant of queue was tried"):
             self.tried(caught=0, timeout=0, missed=0)
+
+
+class OfTheModule(unittest.TestCase):
+    TEXT = "fn f() -> bool {\n    // \u2264\n    a()\n        && b\n}\n"
+
+    def span(self, first, end):
+        return {"start": dict(zip(("line", "column"), first)), "end": dict(zip(("line", "column"), end))}
+
+    def test_a_variant_replaces_its_span(self):
+        for first, end, replacement, expected in (
+            ((3, 5), (4, 13), "true", "fn f() -> bool {\n    // \u2264\n    true\n}\n"),
+            ((4, 9), (4, 11), "||", self.TEXT.replace("&&", "||")),
+            ((2, 8), (2, 9), "", self.TEXT.replace("\u2264", "")),
+        ):
+            variant = {"span": self.span(first, end), "replacement": replacement}
+            self.assertEqual(variants_module.changed(self.TEXT, variant), expected)
+
+    def tried(self, outcomes):
+        """Tries variants of one source with these outcomes, the first of which is of the source itself;
+        returns whether enough are caught, and what was printed."""
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
+            copy, left = pathlib.Path(folder), list(outcomes)
+            (copy / "rust").mkdir()
+            source = copy / "rust/a.rs"
+            source.write_text(self.TEXT)
+            seen = []
+
+            def builds(*_):
+                seen.append(source.read_text())
+                return left[0] != "unbuilt" or not left.pop(0)
+
+            variant = {"file": "a.rs", "span": self.span((4, 9), (4, 11)), "replacement": "||"}
+            listed = [(f"rust/a.rs:4: {number}", variant) for number in range(len(outcomes) - 1)]
+            with unittest.mock.patch.multiple(
+                variants_module, listed=lambda *_: listed, builds=builds, failure=lambda *_: left.pop(0),
+                kernels=unittest.mock.Mock(),
+            ), unittest.mock.patch.object(base, "say"):
+                enough = variants_module.tried(copy, 1, copy, copy / "out")
+            self.assertEqual((source.read_text(), seen[1:]), (self.TEXT, [self.TEXT.replace("&&", "||")] * len(listed)))
+        return enough, said.getvalue()
+
+    def test_what_compiles_and_passes_is_not_caught(self):
+        caught = ["not ok 3 data/sizes"] * 9
+        self.assertEqual(self.tried([None, "unbuilt", *caught, None]), (True, "not caught: rust/a.rs:4: 10\nmodule: 9 of 10 variants caught, 90.0 %\n"))
+        self.assertFalse(self.tried([None, *caught[1:], None])[0])
+
+    def test_a_source_that_fails_or_no_variant_is_an_error(self):
+        for outcomes in (["not ok 1 control"], ["unbuilt"], [None, "unbuilt"]):
+            with self.assertRaises(base.Fail):
+                self.tried(outcomes)
 
 
 class Uverbs(unittest.TestCase):
