@@ -143,7 +143,9 @@ def of_guests():
         whole = merged(raw, kind)
         for owner in PROGRAMS.get(kind, [MODULE]):
             for program in programs_of(owner) if kind in PROGRAMS else programs:
-                yield owner, program, whole
+                # A guest that was given no tools had none built.
+                if program.exists():
+                    yield owner, program, whole
         for path in raw:
             path.unlink()
 
