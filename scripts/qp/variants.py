@@ -28,7 +28,7 @@ CRATES = {
     "queue": ("qpair-queue", "proofs-queue"),
     "model": ("qpair-model", "qpair-model"),
     "roce": ("qpair-roce", "proofs-roce"),
-    "library": ("qpair", "qpair"),
+    "library": ("qpair", "qpair", "--features", "tokio"),
     # The host does not compile what takes the structures of libibverbs.
     "provider": ("qpair-verbs", "qpair-verbs", "--exclude", "provider/data/src/ops/**"),
 }

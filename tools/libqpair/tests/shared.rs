@@ -36,6 +36,18 @@ fn events_of_shared_receives() {
     limits_and_last_receives();
 }
 
+/// A CQ has places for 65536 SRQs at most. The last queue pair of one there frees its place.
+#[test]
+fn an_end_frees_the_place_on_a_completion_queue() {
+    let (_fake, context) = machine();
+    let pd = Pd::new(&context).unwrap();
+    let cq = Cq::new(&context, &CqOptions::new(64)).unwrap();
+    for _ in 0..(1 << 16) + 1 {
+        let srq = Srq::new(&pd, &SrqOptions::new(1)).unwrap();
+        Qp::new(&pd, &QpOptions::new(&cq, &cq).sq_blocks(1).srq(&srq)).unwrap();
+    }
+}
+
 #[test]
 fn random_schedules() {
     let first = Rng::new().u64(..1 << 32);

@@ -68,7 +68,12 @@ impl Home {
     }
 
     fn event(&self, expected: AsyncEvent) -> Result<()> {
-        let found = wait::for_some("an event", || Ok(self.context.async_event()?))?;
+        let fd = self.context.async_fd().context("no descriptor of events")?;
+        wait::readable(fd, "an event")?;
+        let found = self
+            .context
+            .async_event()?
+            .context("readable, and no event")?;
         ensure!(found == expected, "{found}, expected {expected}");
         Ok(())
     }
