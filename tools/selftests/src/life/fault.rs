@@ -86,9 +86,16 @@ fn call(place: Place, pd: &Pd, cq: &Cq, endless: u64, good: u64) -> Result<(), E
     }
 }
 
+/// Whether a page keeps what is written: a doorbell does not.
+fn is_memory(page: &Page) -> bool {
+    page.store(8, u64::MAX);
+    page.load(8) == u64::MAX
+}
+
 /// Blocks a thread, reports it to the parent, and maps its doorbell page for as long as it may. Then
-/// waits for the message to release the thread: the last page must be ordinary memory, and the call
-/// must fail, since the device is gone.
+/// waits for the message to release the thread: the page must be ordinary memory, and the call must
+/// fail, since the device is gone. An area that is mapped while the driver takes the pages away may
+/// keep its page until the thread is released.
 pub(super) fn hang(place: Place, device: usize, link: &Link) -> Result<()> {
     let ctx = Context::open(device)?;
     let (pd, cq) = (Pd::new(&ctx)?, Cq::new(&ctx, 64)?);
@@ -96,17 +103,17 @@ pub(super) fn hang(place: Place, device: usize, link: &Link) -> Result<()> {
     let good = Buffer::new(8192)?;
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| call(place, &pd, &cq, endless.memory.addr(), good.addr()));
-        let seen = || -> Result<(bool, Result<u32, Errno>)> {
+        let seen = || -> Result<(bool, Option<Page>, Result<u32, Errno>)> {
             endless.caught()?;
-            let mut last = Page::map(ctx.fd())?;
+            let first = Page::map(ctx.fd())?;
             link.tell(1)?;
+            let mut last = None;
             while let Ok(page) = Page::map(ctx.fd()) {
-                last = page;
+                last = Some(page);
             }
             link.hear()?;
-            last.store(8, u64::MAX);
             // Other threads of the same process can make calls.
-            Ok((last.load(8) == u64::MAX, ctx.alloc_pd()))
+            Ok((is_memory(&first), last, ctx.alloc_pd()))
         };
         let seen = seen();
         // Also after an error: the scope waits for the thread.
@@ -114,8 +121,11 @@ pub(super) fn hang(place: Place, device: usize, link: &Link) -> Result<()> {
         let result = thread
             .join()
             .map_err(|_| anyhow::anyhow!("the thread panicked"))?;
-        let (is_memory, refused) = seen?;
-        ensure!(is_memory, "{place:?}: a doorbell page after unbind");
+        let (first_is_memory, last, refused) = seen?;
+        ensure!(first_is_memory, "{place:?}: a doorbell page after unbind");
+        if let Some(last) = last {
+            wait::until("the last page is memory", || Ok(is_memory(&last)))?;
+        }
         ensure!(
             refused == Err(Errno::EIO),
             "another thread's call gave {refused:?}"
