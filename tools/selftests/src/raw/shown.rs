@@ -121,15 +121,30 @@ pub(super) fn cq(ctx: &Context, number: u32) -> Result<CqNow, Errno> {
     })
 }
 
-/// `ENOENT`: there is no such queue pair.
+/// Of a queue pair that is idle. `ENOENT`: there is none of this number. `EBADMSG`: `rdma resource`
+/// and debugfs differ.
 pub(super) fn queues(ctx: &Context, number: u32) -> Result<QueuesNow, Errno> {
     let live = live(ctx, "qp", number)?;
-    Ok(QueuesNow {
+    let all = objects(ctx.device(), &resource::QP)?;
+    let is_it = |qp: &Object| qp.driver.get("number") == Some(&number);
+    let qp = all.into_iter().find(is_it).ok_or(Errno::ENOENT)?;
+    let now = QueuesNow {
         sq_producer: live.word("sq-producer")?,
         sq_consumer: live.word("sq-consumer")?,
         rq_producer: live.word("rq-producer")?,
         rq_consumer: live.word("rq-consumer")?,
-    })
+    };
+    let shown = QueuesNow {
+        sq_producer: detail(&qp, "sq_producer")?,
+        sq_consumer: detail(&qp, "sq_consumer")?,
+        rq_producer: detail(&qp, "rq_producer")?,
+        rq_consumer: detail(&qp, "rq_consumer")?,
+    };
+    if now == shown {
+        Ok(now)
+    } else {
+        Err(Errno::EBADMSG)
+    }
 }
 
 /// `ENOENT`: there is no such region.
