@@ -86,7 +86,7 @@ def tried(tool, every, folder, out):
     out.mkdir(parents=True, exist_ok=True)
     variants = listed(tool, every)
     caught = missed = 0
-    with open(out / "log", "w") as log:
+    with open(out / "log", "w", buffering=1) as log:
         why = failure(folder, log) if builds(folder, kernel, log) else "it does not compile"
         if why:
             raise base.Fail(f"the module as it is: {why}", f"see {out / 'log'}")
