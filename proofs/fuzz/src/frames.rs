@@ -128,7 +128,10 @@ impl World {
             joined.expect("a member");
         }
         let keys = Keys::new(&mut f, rights, from.arbitrary()?);
-        f.m(HERE).memory.keep_done();
+        let m = f.m(HERE);
+        m.memory.keep_done();
+        // A region is mapped by its own rights, which may be more than those of the queue pair.
+        m.f.host_mut().refuses = true;
         let mut world = Self {
             f,
             keys,

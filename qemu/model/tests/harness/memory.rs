@@ -127,15 +127,19 @@ impl Memory {
         }
     }
 
+    /// What these bytes are granted for.
+    fn granted(&self, addr: u64, bytes: u64) -> Option<Grant> {
+        let inner = self.0.borrow();
+        let (&first, &(length, granted)) = inner.grants.range(..=addr).next_back()?;
+        let inside = addr - first <= length && bytes <= length - (addr - first);
+        inside.then_some(granted)
+    }
+
     /// Whether this access is permitted.
     fn allows(&self, addr: u64, bytes: u64, grant: Grant) -> bool {
+        let granted = self.granted(addr, bytes);
+        let allowed = granted == Some(Grant::Write) || granted == Some(grant);
         let inner = self.0.borrow();
-        let granted = inner.grants.range(..=addr).next_back();
-        let allowed = granted.is_some_and(|(&first, &(length, granted))| {
-            addr - first <= length
-                && bytes <= length - (addr - first)
-                && (granted == Grant::Write || grant == Grant::Read)
-        });
         let end = addr.saturating_add(bytes);
         let mut guarded = inner.guarded.iter();
         let is_guarded = guarded.any(|range| addr < range.end && range.start < end);
@@ -291,6 +295,8 @@ pub struct TestHost {
     pub time_is_up: bool,
     /// Whether memory can be mapped at all.
     pub maps: bool,
+    /// A mapping to write memory that may be read alone is refused, and does not fail the test.
+    pub refuses: bool,
     pub traces: Vec<Trace>,
     pub keep_traces: bool,
     /// Frames that were sent.
@@ -311,6 +317,7 @@ impl TestHost {
             random: 0,
             time_is_up: false,
             maps: true,
+            refuses: false,
             traces: Vec::new(),
             keep_traces: false,
             frames: Vec::new(),
@@ -341,7 +348,10 @@ impl Host for TestHost {
 
     fn map(&mut self, addr: u64, bytes: u64, writable: bool) -> Option<TestMap> {
         let grant = if writable { Grant::Write } else { Grant::Read };
-        let may = self.maps && self.bus_master && self.memory.allows(addr, bytes, grant);
+        let refused =
+            writable && self.refuses && self.memory.granted(addr, bytes) == Some(Grant::Read);
+        let may =
+            self.maps && self.bus_master && !refused && self.memory.allows(addr, bytes, grant);
         may.then(|| {
             self.memory.0.borrow_mut().live_maps += 1;
             TestMap {
