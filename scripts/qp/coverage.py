@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""Measures which lines the tests run: of the module and of the provider in guests, of the other
+"""Measures which lines the tests run: of the module, the provider and libqpair in guests, of the
 crates on the host.
 
     scripts/coverage host stock debug          layers, as scripts/test has them
@@ -98,7 +98,7 @@ def merged(files, name):
 
 
 def fresh(kind, build):
-    """The counters of this build of the provider or of a kernel's module. Others are removed."""
+    """The counters of this build of programs or of a kernel's module. Others are removed."""
     found = sorted(GUESTS.glob(f"*/{kind}-*"))
     stale = [path for path in found if path.name.split("-")[1] != build]
     for path in stale:
@@ -132,7 +132,8 @@ def of_guests():
     for kind in sorted({path.name.partition("-")[0] for path in GUESTS.glob("*/*")}):
         programs = programs_of(kind) if kind in PROGRAMS else [payload.counted(kind)]
         raw = []
-        for path in fresh(kind, payload.build_of(programs[-1])):
+        build = [payload.OF_LIBQPAIR[-1], *programs] if kind == PROVIDER else programs[-1:]
+        for path in fresh(kind, payload.build_of(*build)):
             counters = path.read_bytes()
             if not counters:
                 unless = ", or ran no program with counters" if kind in PROGRAMS else ""
@@ -143,8 +144,8 @@ def of_guests():
         whole = merged(raw, kind)
         for owner in PROGRAMS.get(kind, [MODULE]):
             for program in programs_of(owner) if kind in PROGRAMS else programs:
-                # A guest that was given no tools had none built.
-                if program.exists():
+                # A guest may be given no tools.
+                if owner != TOOLS or program.exists():
                     yield owner, program, whole
         for path in raw:
             path.unlink()

@@ -127,7 +127,8 @@ def devices(machine, args):
 
 def counters_of(kernel, with_verbs):
     """The ports to which a guest writes its counters, and their files."""
-    programs = ("provider", provider.library_of(counts=True)) if with_verbs else ("tools", payload.OF_LIBQPAIR[-1])
+    tool = payload.OF_LIBQPAIR[-1]
+    programs = ("provider", tool, provider.library_of(counts=True)) if with_verbs else ("tools", tool)
     return {"coverage": payload.counters(kernel.name, payload.counted(kernel.name)), "programs": payload.counters(*programs)}
 
 

@@ -7,7 +7,7 @@
 
 Each step is a command that can be run by itself, and is printed. The steps run one after the other,
 also after one that fails. Their output is in build/nightly; the lines with figures are printed at the
-end. All of them take fifteen hours, and as long as a few thousand rounds do: three hours under TCG.
+end. All of them take a day under TCG.
 """
 
 import argparse

@@ -33,7 +33,7 @@ COVERAGE = "proofs/coverage/qpair_coverage.ko"
 # outlast a kill.
 COUNTERS = "-Cinstrument-coverage -Cllvm-args=-runtime-counter-relocation"
 COUNTED_TOOLS = BUILD / "coverage-tools"
-# Those that libqpair is in; the last changes whenever that does.
+# Those that libqpair is in. A change of libqpair changes the last.
 OF_LIBQPAIR = tuple(COUNTED_TOOLS / TARGET / "release" / name for name in ("qpair", "qpair-selftest"))
 
 # The strict build turns warnings into errors. scripts/test has its guests use it.
@@ -51,14 +51,14 @@ def counted(kernel):
     return BUILD / f"coverage-{kernel}" / "qpair.ko"
 
 
-def build_of(built):
+def build_of(*built):
     """The name of a build, to know its counters from those of another; "none" without one."""
-    return base.digest(built) if built.exists() else "none"
+    return base.digest(*found) if (found := [path for path in built if path.exists()]) else "none"
 
 
-def counters(kind, built):
+def counters(kind, *built):
     """A new file for a guest's counters, of a kind of what has them and of its build."""
-    return coverage() / f"{kind}-{build_of(built)}-{os.getpid()}-{time.time_ns()}"
+    return coverage() / f"{kind}-{build_of(*built)}-{os.getpid()}-{time.time_ns()}"
 
 
 def module(kernel, strict="QPAIR_STRICT" in os.environ, clippy=False):

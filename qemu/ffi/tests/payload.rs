@@ -61,8 +61,8 @@ use support::{
     BYTES,
     QP_CQ,
     QP_RQ,
-    QP_SQ, //
-    RESET,
+    QP_SQ,
+    RESET, //
 };
 
 /// Where a region of `LENGTH` bytes begins, and another: the last byte of a word, and the first.

@@ -92,10 +92,10 @@ fn is_memory(page: &Page) -> bool {
     page.load(8) == u64::MAX
 }
 
-/// Blocks a thread, reports it to the parent, and maps its doorbell page for as long as it may. Then
-/// waits for the message to release the thread: the page must be ordinary memory, and the call must
-/// fail, since the device is gone. An area that is mapped while the driver takes the pages away may
-/// keep its page until the thread is released.
+/// A process blocks a thread, reports it to the parent, and maps its doorbell page for as long as it
+/// may. The parent unbinds the device, and has the thread released. The first page must be ordinary
+/// memory before that, the last one after it: an area that is mapped while the driver takes the pages
+/// away may keep its page until then. The call must fail, since the device is gone.
 pub(super) fn hang(place: Place, device: usize, link: &Link) -> Result<()> {
     let ctx = Context::open(device)?;
     let (pd, cq) = (Pd::new(&ctx)?, Cq::new(&ctx, 64)?);
