@@ -143,6 +143,23 @@ class OfTheModule(unittest.TestCase):
         self.assertEqual(self.tried([None, "unbuilt", *caught, None]), (True, "not caught: rust/a.rs:4: 10\nmodule: 9 of 10 variants caught, 90.0 %\n"))
         self.assertFalse(self.tried([None, *caught[1:], None])[0])
 
+    def test_a_guest_that_cannot_run_catches_nothing(self):
+        def failure(text):
+            with tempfile.TemporaryDirectory() as folder:
+                copy = pathlib.Path(folder)
+                (copy / "scripts").mkdir()
+                (copy / "scripts/guest").write_text(f"#!/bin/sh\n{text}\n")
+                (copy / "scripts/guest").chmod(0o755)
+                with open(copy / "log", "w") as log:
+                    return variants_module.failure(copy, log)
+
+        self.assertEqual([failure(f"exit {status}") for status in (0, 4)], [None, None])
+        self.assertEqual(failure("exit 126"), "the guest ended with status 126")
+        self.assertEqual(failure("echo 'not ok 3 a/b'; exec sleep 60"), "not ok 3 a/b")
+        for status in (125, 143):
+            with self.assertRaisesRegex(base.Fail, "could not run"):
+                failure(f"exit {status}")
+
     def test_a_source_that_fails_or_no_variant_is_an_error(self):
         for outcomes in (["not ok 1 control"], ["unbuilt"], [None, "unbuilt"]):
             with self.assertRaises(base.Fail):
