@@ -67,8 +67,8 @@ impl Function {
 
 /// The BARs of one function are unmapped and mapped again, while a processor reads a register of
 /// each function, which has another value in each. Without the stand-ins of
-/// `qemu/qpair_sections.c` QEMU 10.0 looks the address up in
-/// the wrong memory map: it ends, or another device answers.
+/// `qemu/qpair_sections.c` QEMU 10.0 looks the address up in the wrong memory map: it ends, or
+/// another device answers.
 pub(super) fn unmapped_beside_reads(setup: &Setup) -> Result<()> {
     if Context::path(1).is_err() {
         return Err(skip("needs two devices"));
