@@ -80,8 +80,8 @@ use kernel::{
 
 /// Commands that may be in flight.
 pub(crate) const SLOTS: usize = 32;
-/// Sequence numbers of commands, as many as tags distinguish.
-const SEQUENCES: u64 = (1 << 43) - 2;
+/// The greatest sequence number of a command, whose tag is then at most [`Tag::MAX`].
+const SEQUENCES: u64 = Tag::MAX / SLOTS as u64;
 /// Timeout of a command at the head of the ring.
 const PATIENCE: Msecs = 10_000;
 

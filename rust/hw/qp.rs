@@ -60,12 +60,13 @@ pub(crate) struct Tag(u64);
 
 impl Tag {
     const BITS: u32 = 48;
-    const MASK: u64 = (1 << Self::BITS) - 1;
+    /// The greatest value.
+    pub(super) const MAX: u64 = (1 << Self::BITS) - 1;
 
     /// From the low 48 bits.
     #[inline]
     pub(crate) const fn new(value: u64) -> Self {
-        Self(value & Self::MASK)
+        Self(value & Self::MAX)
     }
 
     #[inline]
@@ -83,7 +84,7 @@ pub(super) const fn wr_id(place: u16, tag: Tag) -> u64 {
 /// The place and the tag in a `wr_id` from the device, which may have any value.
 #[inline]
 pub(crate) const fn split(wr_id: u64) -> (usize, Tag) {
-    ((wr_id >> Tag::BITS) as usize, Tag(wr_id & Tag::MASK))
+    ((wr_id >> Tag::BITS) as usize, Tag::new(wr_id))
 }
 
 /// The blocks of a work request: `head`, `sges`, and zeroes.
