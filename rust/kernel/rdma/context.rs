@@ -3,8 +3,8 @@
 //! Open files, and the commands of processes on them.
 //!
 //! The core takes mappings of a doorbell page away when the device is unregistered, which waits for the
-//! calls of all processes. A device that is removed cannot wait: `missing::Mappings` removes the page
-//! from all page tables at once. A later access finds memory of the core instead.
+//! calls of all processes. A device that is removed cannot wait: `missing::Mappings` removes the pages
+//! that are mapped from all page tables at once. A later access finds memory of the core instead.
 
 use super::{
     device::CoreDevice,
