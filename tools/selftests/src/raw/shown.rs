@@ -10,6 +10,7 @@ use super::context::Context;
 use super::resource;
 use super::resource::objects;
 use super::resource::Object;
+use crate::ktap;
 use crate::wait;
 use crate::world;
 
@@ -122,7 +123,7 @@ pub(super) fn cq(ctx: &Context, number: u32) -> Result<CqNow, Errno> {
 }
 
 /// Of a queue pair that is idle. `ENOENT`: there is none of this number. `EBADMSG`: `rdma resource`
-/// and debugfs differ.
+/// and debugfs differ; both are printed.
 pub(super) fn queues(ctx: &Context, number: u32) -> Result<QueuesNow, Errno> {
     let live = live(ctx, "qp", number)?;
     let all = objects(ctx.device(), &resource::QP)?;
@@ -143,6 +144,9 @@ pub(super) fn queues(ctx: &Context, number: u32) -> Result<QueuesNow, Errno> {
     if now == shown {
         Ok(now)
     } else {
+        ktap::say(&format!(
+            "qp {number}: debugfs has {now:?}, rdma resource has {shown:?}"
+        ));
         Err(Errno::EBADMSG)
     }
 }
