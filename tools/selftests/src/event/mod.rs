@@ -106,18 +106,30 @@ impl Loop {
     }
 }
 
-/// The table `eqs` of debugfs: a line for each, numbers by the heading of their column.
+/// The table `eqs` of debugfs: a line for each, numbers by the heading of their column. Checks that the
+/// depth is a power of two, and that the head is the number of events that polls have taken.
 fn eqs() -> Result<Vec<BTreeMap<String, u64>>> {
     let text = world::text(world::debugfs(0)?.join("eqs"))?;
     let mut lines = text.lines().map(str::split_ascii_whitespace);
     let headings: Vec<&str> = lines.next().context("no headings")?.collect();
-    lines
+    let table: Vec<BTreeMap<String, u64>> = lines
         .map(|line| {
             let numbers = line.map(|word| word.parse().context("not a number"));
             let named = headings.iter().map(ToString::to_string).zip(numbers);
             named.map(|(name, number)| Ok((name, number?))).collect()
         })
-        .collect()
+        .collect::<Result<_>>()?;
+    // The head begins at 0, advances by one for each event, and has 32 bits.
+    for eq in &table {
+        let [depth, head, events] = ["depth", "head", "events"].map(|name| eq.get(name).copied());
+        anyhow::ensure!(depth.is_some_and(u64::is_power_of_two), "no depth: {eq:?}");
+        let taken = events.map(|events| events & u64::from(u32::MAX));
+        anyhow::ensure!(
+            head.is_some() && head == taken,
+            "the head is not the events: {eq:?}"
+        );
+    }
+    Ok(table)
 }
 
 /// A column of the line of an EQ.
