@@ -95,16 +95,37 @@ impl Drop for Printed {
     }
 }
 
-/// Runs `body` with seeds 0 to `seeds`, or with `QPAIR_SEED` alone; returns whether it ran all.
+/// Runs `body` with the seeds below `seeds`, or with `QPAIR_SEED` alone. Returns whether it ran all of
+/// them.
+///
+/// With `QPAIR_SECONDS` it begins with `QPAIR_SEED`, or with 0, runs one seed after the other until the
+/// time is over, and prints how many.
+///
+/// # Panics
+///
+/// A value of these variables is not a number.
 pub fn with_seeds(name: &'static str, seeds: u64, body: impl Fn(&mut Rng)) -> bool {
-    let only = std::env::var("QPAIR_SEED").ok();
-    let range = match only.as_ref().and_then(|seed| seed.parse::<u64>().ok()) {
-        Some(seed) => seed..seed + 1,
-        None => 0..seeds,
+    let number = |name| {
+        std::env::var(name)
+            .ok()
+            .map(|text| text.parse::<u64>().expect(name))
     };
-    for seed in range {
+    let (only, seconds) = (number("QPAIR_SEED"), number("QPAIR_SECONDS"));
+    let first = only.unwrap_or(0);
+    let began = std::time::Instant::now();
+    let goes_on = |seed| match (seconds, only) {
+        (Some(seconds), _) => began.elapsed().as_secs() < seconds,
+        (None, Some(_)) => seed == first,
+        (None, None) => seed < seeds,
+    };
+    let mut seed = first;
+    while goes_on(seed) {
         let _printed = Printed(name, seed);
         body(&mut Rng::new(seed));
+        seed += 1;
     }
-    only.is_none()
+    if seconds.is_some() {
+        eprintln!("{name}: {} seeds from {first} on", seed - first);
+    }
+    only.is_none() && seed >= seeds
 }

@@ -14,6 +14,12 @@ pub const SOURCE: u16 = 1;
 pub const FLIGHT_NS: u64 = 10_000;
 /// The most that a frame is late by.
 const LATE_NS: u64 = 400_000;
+/// How long a line has faults in each period. The longest wait of a sender is four timeouts, 16.8 ms, and
+/// the line is without faults for longer than that, so one of its tries arrives. Otherwise they run out
+/// by chance.
+const BAD_NS: u64 = 20_000_000;
+/// The time from one begin of the faults to the next.
+const PERIOD_NS: u64 = 40_000_000;
 
 /// The GID of the machine with this place: an IPv4 address.
 pub fn gid_at(place: usize) -> [u64; 2] {
@@ -30,7 +36,7 @@ pub fn mac_at(place: usize) -> (u32, u16) {
     )
 }
 
-/// How many of a thousand frames have a fault.
+/// How many of a thousand frames have a fault, while the line has faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Line {
     pub lost: u64,
@@ -118,7 +124,7 @@ impl Lan {
     }
 
     fn hits(&mut self, of_1000: u64) -> bool {
-        self.rng.below(1000) < of_1000
+        self.rng.below(1000) < of_1000 && self.now() % PERIOD_NS < BAD_NS
     }
 
     fn send(&mut self, from: usize, frame: Vec<u8>) {
