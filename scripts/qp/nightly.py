@@ -33,7 +33,7 @@ ROUNDS, SECONDS = 100, 10
 # One of how many variants of a tool: of crates, which have thousands, and of the module, which has 1400.
 EVERY, EVERY_OF_MODULE = 20, 14
 # Lines of an output that have figures.
-FIGURES = re.compile(r"times, \d+ to|messages|variants caught|stat::number_of_executed_units|^after \d+ s:|^rust/(kernel/rdma|object) |^(not )?ok ")
+FIGURES = re.compile(r"times, \d+ to|messages|\d+ seeds|variants caught|stat::number_of_executed_units|^after \d+ s:|^rust/(kernel/rdma|object) |^(not )?ok ")
 
 
 def steps(hours, rounds):
@@ -48,6 +48,7 @@ def steps(hours, rounds):
         words = ["qpair-selftest", "--rounds", -(-rounds // runs), "--repeat", runs, case]
         found[name] = ["scripts/guest", *guests[guest], "--timeout", 300 + rounds * SECONDS, "--", *words]
     found["soak"] = ["scripts/py", "soak", "--time", seconds]
+    found["soak-model"] = ["scripts/py", "soak", "--time", seconds, "--model"]
     found["variants"] = ["scripts/py", "variants", "--every", EVERY]
     found["variants-module"] = ["scripts/py", "variants", "module", "--every", EVERY_OF_MODULE]
     return found

@@ -11,7 +11,7 @@ import tempfile
 import unittest
 import unittest.mock
 
-from qp import base, figures, frames, intruder, network, soak, wire, wire_bench, wire_suite
+from qp import base, crates, figures, frames, intruder, network, soak, wire, wire_bench, wire_suite
 
 
 class Side:
@@ -136,6 +136,27 @@ class Soak(unittest.TestCase):
             soak.run_all(guests, random.Random(1), 60, "pcap", log)
         self.assertEqual(guests.run.call_count, 2)
         self.assertIn("the queue pairs", log.getvalue())
+
+    def test_a_test_of_the_model_that_is_renamed_is_missed(self):
+        def ended(lines):
+            with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
+                log = pathlib.Path(folder) / "log"
+
+                def step(_name, words, log, env):
+                    self.assertEqual((words[-3:], env), (list(soak.OF_THE_MODEL), {"QPAIR_SECONDS": "60", "QPAIR_SEED": "7"}))
+                    log.write_text(lines)
+
+                with (
+                    unittest.mock.patch.object(base, "step", step),
+                    unittest.mock.patch.object(crates, "target", lambda _: contextlib.nullcontext("target")),
+                ):
+                    soak.of_the_model(60, 7, log)
+            return said.getvalue()
+
+        lines = [f"{name}: 12 seeds from 7 on\n" for name in soak.OF_THE_MODEL]
+        self.assertEqual(ended(f"running 3 tests\n.{''.join(lines)}test result: ok.\n"), "".join(lines))
+        with self.assertRaisesRegex(base.Fail, "3 tests were to run, not 2"):
+            ended("".join(lines[:2]))
 
 
 class Frames(unittest.TestCase):

@@ -3,18 +3,23 @@
 
     scripts/py soak --time 3600
     scripts/py soak --time 3600 --kinds qpair,rxe --seed 7
+    scripts/py soak --time 3600 --model
 
 Programs of verbs run one after the other, with the server on either side, in sizes and an order that
 the seed chooses. It ends at the first that fails or hangs: its output, the state of its queue pairs
 and the capture of its frames are kept. At the end the devices' counters are printed.
+
+With --model both devices are in one process, with no guest: the host's tests of programs on bad lines,
+which check each byte, go on with further seeds. Frames are corrupted too.
 """
 
 import argparse
 import collections
 import random
+import re
 import time
 
-from qp import base, jobs, network, wire
+from qp import base, crates, jobs, network, wire
 from qp.guest import positive
 
 # Seconds of a program: far more than the slowest takes.
@@ -30,6 +35,8 @@ PERFTEST = (
 )  # fmt: skip
 # Bytes of each frame in a capture.
 KEPT = 160
+# The model's tests with lines that have faults.
+OF_THE_MODEL = ("any_program_on_a_bad_line", "both_ways_on_a_bad_line", "whole_messages_or_none")
 
 
 def drawn(chance):
@@ -82,19 +89,35 @@ def told(guests, side, command):
     return text
 
 
+def of_the_model(seconds, seed, log):
+    """Runs the model's tests for so long, and prints how many seeds each has run."""
+    base.say(f"the model for {seconds} s from seed {seed} on; see {log}")
+    with crates.target("host") as target:
+        words = ["cargo", "test", "--locked", "--target-dir", target, "--package", "qpair-model", "--test", "model", "--"]
+        words += ["--nocapture", "--test-threads", len(OF_THE_MODEL), *OF_THE_MODEL]
+        base.step("soak of the model", words, log, env={"QPAIR_SECONDS": str(seconds), "QPAIR_SEED": str(seed)})
+    lines = re.findall(r"^\.?(\w+: \d+ seeds .*)$", log.read_text(), re.MULTILINE)
+    print(*lines, sep="\n")
+    if len(lines) != len(OF_THE_MODEL):
+        raise base.Fail(f"{len(OF_THE_MODEL)} tests were to run, not {len(lines)}", f"see {log}")
+
+
 def run(argv):
-    parser = argparse.ArgumentParser(prog="scripts/py soak", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(prog="scripts/py soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--time", type=positive, default=3600, metavar="SECONDS", help="how long (%(default)s)")
     add("--kinds", default="qpair,qpair", metavar="A,B", help=f"the devices of both guests, of {', '.join(network.KINDS)}")
     for name, usual in {"loss": 10, "dup": 10, "reorder": 20}.items():
         add(f"--{name}", type=int, default=usual, metavar="N", help="of 1000 frames that each guest sends (%(default)s)")
     add("--seed", type=positive, default=random.SystemRandom().randrange(1, 1 << 32), metavar="N", help="of the programs and of the frames")
+    add("--model", action="store_true", help="run the model's tests, without guests; of the other options only --time and --seed apply")
     add("--guest", action="append", default=[], metavar="WORD", help="a word of the command line of each scripts/guest")
     args = parser.parse_args(argv)
     faults = {name: getattr(args, name) for name in ("seed", "loss", "dup", "reorder")}
     base.LOGS.mkdir(parents=True, exist_ok=True)
-    path = jobs.log_of(f"soak-{args.kinds}")
+    path = jobs.log_of("soak-model" if args.model else f"soak-{args.kinds}")
+    if args.model:
+        return of_the_model(args.time, args.seed, path)
     pcap = path.with_suffix(".pcap")
     sides = wire.wires(args.kinds.split(","), f"soak-{args.seed}", faults, pcap=pcap)
     base.say(f"{args.kinds} for {args.time} s with seed {args.seed}; see {path}")
