@@ -48,6 +48,7 @@ class Nightly(unittest.TestCase):
                 self.assertGreaterEqual(each * runs, rounds)
                 self.assertLessEqual(each, nightly.ROUNDS)
         self.assertEqual(found["soak"][-1], 1800)
+        self.assertEqual(found["soak-model"][-2:], [1800, "--model"])
 
     def test_a_time_without_an_end_is_refused(self):
         for words in (["--hours", "nan"], ["--hours", "inf"], ["--hours", "0"], ["--rounds", "0"]):
@@ -92,6 +93,28 @@ class Variants(unittest.TestCase):
     def test_what_compiles_counts_and_what_hangs_is_caught(self):
         self.assertEqual(self.tried(), "not caught: a.rs:1: replace f\nqueue: 19 of 20 variants caught, 95.0 %\n")
 
+    def test_a_sample_begins_where_it_is_asked_to(self):
+        with unittest.mock.patch.object(variants, "tool", pathlib.Path):
+            words = variants.command("queue", 5, 10)
+        self.assertEqual(words[words.index("--shard") + 1], "5/10")
+        for first in ("20", "-1"):
+            with self.assertRaisesRegex(base.Fail, f"--first {first} is not from 0 to 19"):
+                variants.run(["queue", "--every", "20", "--first", first, "--list"])
+
+    def test_each_has_its_goal(self):
+        def of_the_module(caught):
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                unittest.mock.patch.multiple(variants, OUT=pathlib.Path(folder), tool=str, copy=str),
+                unittest.mock.patch.object(variants_module, "tried", lambda *_: (100, caught, ["a"] * (100 - caught))),
+                contextlib.redirect_stdout(io.StringIO()),
+            ):
+                return variants.run(["module"])
+
+        self.assertEqual(of_the_module(90), 0)
+        with self.assertRaisesRegex(base.Fail, "too few of the variants.*: module"):
+            of_the_module(89)
+
     def test_too_few_that_are_caught_fail_and_so_do_none(self):
         with self.assertRaisesRegex(base.Fail, "too few of the variants.*: queue"):
             self.tried(caught=16)
@@ -116,8 +139,8 @@ class OfTheModule(unittest.TestCase):
 
     def tried(self, outcomes):
         """Tries variants of one source with these outcomes, the first of which is of the source itself;
-        returns whether enough are caught, and what was printed."""
-        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
+        returns how many compile, how many of them are caught, and the names of the others."""
+        with tempfile.TemporaryDirectory() as folder:
             copy, left = pathlib.Path(folder), list(outcomes)
             (copy / "rust").mkdir()
             source = copy / "rust/a.rs"
@@ -134,14 +157,14 @@ class OfTheModule(unittest.TestCase):
                 variants_module, listed=lambda *_: listed, builds=builds, failure=lambda *_: left.pop(0),
                 kernels=unittest.mock.Mock(),
             ), unittest.mock.patch.object(base, "say"):
-                enough = variants_module.tried(copy, 1, copy, copy / "out")
+                (copy / "out").mkdir()
+                found = variants_module.tried(copy, 0, 1, copy, copy / "out")
             self.assertEqual((source.read_text(), seen[1:]), (self.TEXT, [self.TEXT.replace("&&", "||")] * len(listed)))
-        return enough, said.getvalue()
+        return found
 
     def test_what_compiles_and_passes_is_not_caught(self):
         caught = ["not ok 3 data/sizes"] * 9
-        self.assertEqual(self.tried([None, "unbuilt", *caught, None]), (True, "not caught: rust/a.rs:4: 10\nmodule: 9 of 10 variants caught, 90.0 %\n"))
-        self.assertFalse(self.tried([None, *caught[1:], None])[0])
+        self.assertEqual(self.tried([None, "unbuilt", *caught, None]), (10, 9, ["rust/a.rs:4: 10"]))
 
     def test_a_guest_that_cannot_run_catches_nothing(self):
         def failure(text):
@@ -154,14 +177,35 @@ class OfTheModule(unittest.TestCase):
                     return variants_module.failure(copy, log)
 
         self.assertEqual([failure(f"exit {status}") for status in (0, 4)], [None, None])
-        self.assertEqual(failure("exit 126"), "the guest ended with status 126")
+        self.assertEqual(failure("exit 126"), "the guest of selftests ended with status 126")
         self.assertEqual(failure("echo 'not ok 3 a/b'; exec sleep 60"), "not ok 3 a/b")
+        self.assertEqual(failure("case $* in *storage*) exit 1 ;; esac"), "the guest of NVMe ended with status 1")
+        # Its command never ends with the status of a guest that cannot run.
+        command = variants_module.guests()["NVMe"]
+        command = command[command.index("--") + 1 :]
+        self.assertEqual(command[:2], ("sh", "-c"))
+        self.assertEqual(subprocess.run([*command[:4], "sh", "-c", "exit 125"]).returncode, 1)
         for status in (125, 143):
             with self.assertRaisesRegex(base.Fail, "could not run"):
                 failure(f"exit {status}")
 
-    def test_a_source_that_fails_or_no_variant_is_an_error(self):
-        for outcomes in (["not ok 1 control"], ["unbuilt"], [None, "unbuilt"]):
+    def test_a_suite_of_kunit_has_no_variants(self):
+        found = [{"file": "a.rs", "span": self.span((line, 1), (line, 2))} for line in (1, 6, 1, 1)]
+        names = [f"a.rs:{number}" for number in range(4)]
+        with tempfile.TemporaryDirectory() as folder:
+            top = pathlib.Path(folder)
+            (top / "rust").mkdir()
+            (top / "rust/a.rs").write_text("fn f() {}\n\n#[kernel::macros::kunit_tests(a)]\nmod tests {\n\n    fn f() {}\n}\n")
+
+            def output(*words):
+                return json.dumps(found) if "--json" in words else "\n".join(names)
+
+            with unittest.mock.patch.multiple(base, TOP=top, output=output):
+                samples = [[name for name, _ in variants_module.listed(top, first, 2)] for first in (0, 1)]
+        self.assertEqual(samples, [["rust/a.rs:0", "rust/a.rs:3"], ["rust/a.rs:2"]])
+
+    def test_a_source_that_fails_is_an_error(self):
+        for outcomes in (["not ok 1 control"], ["unbuilt"]):
             with self.assertRaises(base.Fail):
                 self.tried(outcomes)
 

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0
 """Wrong variants by a tool: cargo-mutants changes a crate in one place, and its tests have to fail.
 
-    scripts/py variants queue                 every variant of rust/queue: hours
-    scripts/py variants queue --every 10      a tenth of them, evenly spread
-    scripts/py variants queue --list          what they are
+    scripts/py variants queue                         every variant of rust/queue: hours
+    scripts/py variants queue --every 10              a tenth of them, evenly spread
+    scripts/py variants queue --every 10 --first 5    another tenth
+    scripts/py variants queue --list                  what they are
 
 Those of wrong.toml have names and are of what can go wrong; these show what no test notices. Each
 is a build and a run of the crate's tests in a copy of the checkout, in build/variants. A variant
 that does not compile does not count, and one that runs into the time limit is caught.
 
-    scripts/py variants module --every 100    of rust/hw, rust/life and rust/object, in guests
+    scripts/py variants module --every 100            of rust/hw, rust/life and rust/object, in guests
 
 `module` is not among the crates that are tried by default: a variant takes minutes.
 """
@@ -62,18 +63,18 @@ def copy():
     return folder
 
 
-def command(name, every, folder=base.TOP):
-    """The command that tries one of `every` variants of a crate in a folder."""
+def command(name, first, every, folder=base.TOP):
+    """The command that tries one of `every` variants of a crate in a folder, beginning with `first`."""
     changed, tests, *more = CRATES[name]
     words = [tool() / "cargo-mutants", "mutants", "--dir", folder, "--package", changed, "--test-package", tests, "--output", OUT / name]
-    return [*words, *more, "--sharding", "round-robin", "--shard", f"0/{every}", "--no-shuffle", "--colors", "never"]
+    return [*words, *more, "--sharding", "round-robin", "--shard", f"{first}/{every}", "--no-shuffle", "--colors", "never"]
 
 
-def listed(name, every):
-    """The names of one of `every` variants, each a line."""
+def listed(name, first, every):
+    """The names of one of `every` variants, beginning with `first`, each a line."""
     if name == MODULE:
-        return "".join(f"{line}\n" for line, _ in variants_module.listed(tool(), every))
-    return base.output(*command(name, every), "--list")
+        return "".join(f"{line}\n" for line, _ in variants_module.listed(tool(), first, every))
+    return base.output(*command(name, first, every), "--list")
 
 
 def judged(folder):
@@ -83,38 +84,47 @@ def judged(folder):
     return caught + found["missed"], caught, (folder / "missed.txt").read_text().splitlines()
 
 
-def tried(name, every, folder):
-    """Tries the variants of a crate in a copy of the checkout; whether enough are caught."""
-    if name == MODULE:
-        return variants_module.tried(tool(), every, folder, OUT / name)
+def of_a_crate(name, first, every, folder):
+    """Tries the variants of a crate in a copy of the checkout, as `judged`."""
+    # The status is 2 if any is missed, and 3 if any has hung.
+    words = ["sh", "-c", '"$@" || case $? in 2 | 3) ;; *) exit 1 ;; esac', "sh", *command(name, first, every, folder), "--in-place"]
+    base.step(f"variants of {name}", words, OUT / name / "log", env={"CARGO_TARGET_DIR": str(OUT / "target"), "CARGO_INCREMENTAL": "1"})
+    return judged(OUT / name / "mutants.out")
+
+
+def tried(name, first, every, folder):
+    """Tries the variants of a crate or of the module in a copy of the checkout; whether enough are caught."""
     (OUT / name).mkdir(parents=True, exist_ok=True)
     cache.need_space((OUT, SIZE))
-    # The status is 2 if any is missed, and 3 if any has hung.
-    words = ["sh", "-c", '"$@" || case $? in 2 | 3) ;; *) exit 1 ;; esac', "sh", *command(name, every, folder), "--in-place"]
-    base.step(f"variants of {name}", words, OUT / name / "log", env={"CARGO_TARGET_DIR": str(OUT / "target"), "CARGO_INCREMENTAL": "1"})
-    total, caught, missed = judged(OUT / name / "mutants.out")
+    if name == MODULE:
+        goal, (total, caught, missed) = variants_module.GOAL, variants_module.tried(tool(), first, every, folder, OUT / name)
+    else:
+        goal, (total, caught, missed) = GOAL, of_a_crate(name, first, every, folder)
     if not total:
         raise base.Fail(f"no variant of {name} was tried", f"see {OUT / name / 'log'}")
     for line in missed:
         print(f"not caught: {line}")
     print(f"{name}: {caught} of {total} variants caught, {100 * caught / total:.1f} %")
-    return 100 * caught >= GOAL * total
+    return 100 * caught >= goal * total
 
 
 def run(argv):
     parser = argparse.ArgumentParser(prog="scripts/py variants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("crates", nargs="*", metavar="CRATE", help=f"{', '.join(CRATES)}; default: all of these. Or {MODULE}")
     parser.add_argument("--every", type=positive, default=1, metavar="N", help="try one of N (%(default)s)")
+    parser.add_argument("--first", type=int, default=0, metavar="K", help="begin with the Kth of these N, counted from 0 (%(default)s)")
     parser.add_argument("--list", action="store_true", help="print the variants, and try none")
     args = parser.parse_args(argv)
     base.known("crate", args.crates, (*CRATES, MODULE))
+    if not 0 <= args.first < args.every:
+        raise base.Fail(f"--first {args.first} is not from 0 to {args.every - 1}, as --every {args.every} requires")
     names = args.crates or list(CRATES)
     if args.list:
         for name in names:
-            print(listed(name, args.every), end="")
+            print(listed(name, args.first, args.every), end="")
         return 0
     folder = copy()
-    few = [name for name in names if not tried(name, args.every, folder)]
+    few = [name for name in names if not tried(name, args.first, args.every, folder)]
     if few:
         raise base.Fail(f"too few of the variants are caught: {', '.join(few)}", "add a test for each that is wrong; list in Documentation/testing.rst those that are equal to the source")
     return 0
