@@ -180,11 +180,12 @@ class OfTheModule(unittest.TestCase):
         self.assertEqual(failure("exit 126"), "the guest of selftests ended with status 126")
         self.assertEqual(failure("echo 'not ok 3 a/b'; exec sleep 60"), "not ok 3 a/b")
         self.assertEqual(failure("case $* in *storage*) exit 1 ;; esac"), "the guest of NVMe ended with status 1")
-        # Its command never ends with the status of a guest that cannot run.
-        command = variants_module.guests()["NVMe"]
-        command = command[command.index("--") + 1 :]
+        self.assertEqual(failure("case $* in *'resize qpair0 20 srq'*) exit 1 ;; esac"), "the guest of examples ended with status 1")
+        # Their commands never end with the status of a guest that cannot run.
+        command = variants_module.guests()["NVMe"][-3:]
         self.assertEqual(command[:2], ("sh", "-c"))
-        self.assertEqual(subprocess.run([*command[:4], "sh", "-c", "exit 125"]).returncode, 1)
+        command = command[2].replace(variants_module.NVME, "(exit 125)")
+        self.assertEqual(subprocess.run(["sh", "-c", command]).returncode, 1)
         for status in (125, 143):
             with self.assertRaisesRegex(base.Fail, "could not run"):
                 failure(f"exit {status}")

@@ -3,7 +3,8 @@
 
 cargo-mutants cannot build a module, but it lists the variants of any Rust that a Cargo package names. Each
 is put into a copy of the checkout, and runs the cases that need no special guest, up to the first
-that fails. If none does, Linux's NVMe runs over the device, which has the queue pairs of ULPs.
+that fails. If none does, the programs of tools/examples run, which resize CQs, and Linux's NVMe, which has
+the queue pairs of ULPs.
 """
 
 import json
@@ -33,10 +34,10 @@ path = "qpair.rs"
 PLAN, GUEST, TESTS = base.TOP / "tools/selftests/plan.toml", "everything", ("everything", "everything-many")
 MORE = ("scale", "vectors", "tuning", "tool")
 LONG = ("knobs/garbage_in_each_word", "knobs/ended_by_the_host", "device/ended_by_the_guest", "processes/ended_by_sigkill")
-# The table of the guest of NVMe, and what runs there. `roce` ends with 125 if the port gets no GID, as a
-# guest that cannot run does.
+# The table of the guests of verbs, that of NVMe, and what runs there.
 VERBS, STORAGE = base.TOP / "provider/tests.toml", "storage"
-NVME = ("sh", "-c", '"$@" || exit 1', "sh", "roce", "storage", "nvme", "--srq", "fault", "limit", "link", "reset")
+NVME = "roce storage nvme --srq fault limit link reset"
+EXAMPLES = base.TOP / "tools/examples"
 # Seconds of a guest, more than the plan allows the same cases; one that takes longer hangs.
 LIMIT = 1200
 # The statuses of a guest with a wrong module: a case failed, the guest hung, the kernel warned.
@@ -87,10 +88,18 @@ def guests():
     # A later selector adds what an earlier one has taken away.
     cases = [case for name in TESTS for test in plan["test"] if test["name"] == name for case in test["command"][1:]]
     command = ("qpair-selftest", *cases, *MORE, *(f"!{case}" for case in LONG))
-    storage = tomllib.loads(VERBS.read_text())["guest"][STORAGE]["options"]
+    verbs = tomllib.loads(VERBS.read_text())
+    commands = [program["command"] for program in verbs["program"]]
+    own = [words for words in commands if (EXAMPLES / words.split()[0]).with_suffix(".c").exists()]
+
+    def of_verbs(options, *commands):
+        # A failure is 1: `roce` ends with 125 if the port gets no GID, as a guest that cannot run does.
+        return ("--verbs", *options, "--timeout", LIMIT, "--", "sh", "-c", f"{' && '.join(commands)} || exit 1")
+
     return {
         "selftests": (*plan["guests"][GUEST], "--timeout", LIMIT, "--", *command),
-        "NVMe": ("--verbs", *storage, "--timeout", LIMIT, "--", *NVME),
+        "examples": of_verbs(["--iommu"], *(words.format(device="qpair0") for words in own)),
+        "NVMe": of_verbs(verbs["guest"][STORAGE]["options"], NVME),
     }
 
 
