@@ -124,7 +124,9 @@ impl Lan {
     }
 
     fn hits(&mut self, of_1000: u64) -> bool {
-        self.rng.below(1000) < of_1000 && self.now() % PERIOD_NS < BAD_NS
+        // One that has a fault in all frames has it all the time.
+        let bad = of_1000 == 1000 || self.now() % PERIOD_NS < BAD_NS;
+        self.rng.below(1000) < of_1000 && bad
     }
 
     fn send(&mut self, from: usize, frame: Vec<u8>) {

@@ -150,8 +150,10 @@ impl Memory {
         allowed
     }
 
-    /// The same, of an access.
+    /// The same, of an access, whose range ends inside of the address space.
     fn takes(&self, addr: u64, bytes: u64, grant: Grant) -> bool {
+        let last = addr.checked_add(bytes.saturating_sub(1));
+        assert!(last.is_some(), "{bytes} bytes at {addr:#x}");
         self.0.borrow_mut().work += 1 + bytes;
         self.allows(addr, bytes, grant)
     }
