@@ -36,7 +36,7 @@ test: ## run the tests that need only the stock kernel [LAYER='host mutants devi
 test-all: ## all tests, in each of their guests and on kernels built for them, all rounds of races: for nights and releases
 	@scripts/test --all $(LAYER)
 
-nightly: ## what takes hours: fuzzers, each way to end a thousand times, traffic under loss [STEP='endings-kill soak']
+nightly: ## what takes hours: fuzzers, each way to end a thousand times, traffic under loss, wrong variants [STEP='endings-kill soak']
 	@scripts/py nightly $(STEP)
 
 check: ## formats, lints, documents: all that is judged without running

@@ -62,7 +62,7 @@ def run(argv):
     parser = argparse.ArgumentParser(
         prog="scripts/py nightly", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("steps", nargs="*", metavar="STEP", help="default: all")
+    parser.add_argument("steps", nargs="*", metavar="STEP", help="of those of --list; default: all")
     parser.add_argument("--hours", type=float, default=1, help="of each fuzzer, and of the traffic (%(default)s)")
     parser.add_argument("--rounds", type=int, default=1000, help="of each way to end (%(default)s)")
     parser.add_argument("--list", action="store_true", help="print the commands, and run none")

@@ -142,7 +142,8 @@ class Soak(unittest.TestCase):
             with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
                 log = pathlib.Path(folder) / "log"
 
-                def step(_name, words, log, env):
+                def step(_name, words, log, env, remedy):
+                    self.assertIn("QPAIR_SEED=N", remedy)
                     self.assertEqual((words[-3:], env), (list(soak.OF_THE_MODEL), {"QPAIR_SECONDS": "60", "QPAIR_SEED": "7"}))
                     log.write_text(lines)
 
@@ -154,9 +155,22 @@ class Soak(unittest.TestCase):
             return said.getvalue()
 
         lines = [f"{name}: 12 seeds from 7 on\n" for name in soak.OF_THE_MODEL]
-        self.assertEqual(ended(f"running 3 tests\n.{''.join(lines)}test result: ok.\n"), "".join(lines))
-        with self.assertRaisesRegex(base.Fail, "3 tests were to run, not 2"):
-            ended("".join(lines[:2]))
+        earlier = lines[0].replace("12", "7")
+        self.assertEqual(ended(f"running 3 tests\n{earlier}.{''.join(lines)}test result: ok.\n"), "".join(lines))
+        for ran in (lines[:2], []):
+            with self.assertRaisesRegex(base.Fail, "were to run, not"):
+                ended("".join(ran))
+
+    def test_the_model_takes_no_options_of_guests(self):
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            unittest.mock.patch.multiple(soak, OUT=pathlib.Path(folder), of_the_model=unittest.mock.DEFAULT) as patched,
+        ):
+            soak.run(["--model", "--time", "60", "--seed", "7"])
+            patched["of_the_model"].assert_called_once_with(60, 7, pathlib.Path(folder) / "model.log")
+            for words in (["--loss", "5"], ["--kinds", "rxe,rxe"], ["--guest=--iommu"]):
+                with self.assertRaisesRegex(base.Fail, "--model has no guests"):
+                    soak.run(["--model", *words])
 
 
 class Frames(unittest.TestCase):

@@ -6,11 +6,14 @@
     scripts/py soak --time 3600 --model
 
 Programs of verbs run one after the other, with the server on either side, in sizes and an order that
-the seed chooses. It ends at the first that fails or hangs: its output, the state of its queue pairs
+the seed chooses. A run ends at the first that fails or hangs: its output, the state of its queue pairs
 and the capture of its frames are kept. At the end the devices' counters are printed.
 
 With --model both devices are in one process, with no guest: the host's tests of programs on bad lines,
-which check each byte, go on with further seeds. Frames are corrupted too.
+which check each byte, go on with further seeds. Frames are corrupted too. If one fails, the others run to
+the end of the time.
+
+The logs are in build/soak.
 """
 
 import argparse
@@ -19,9 +22,10 @@ import random
 import re
 import time
 
-from qp import base, crates, jobs, network, wire
+from qp import base, crates, network, payload, wire
 from qp.guest import positive
 
+OUT = payload.BUILD / "soak"
 # Seconds of a program: far more than the slowest takes.
 LIMIT = 240
 # At most so many messages and bytes of one program.
@@ -92,14 +96,17 @@ def told(guests, side, command):
 def of_the_model(seconds, seed, log):
     """Runs the model's tests for so long, and prints how many seeds each has run."""
     base.say(f"the model for {seconds} s from seed {seed} on; see {log}")
+    again = "run the one that failed again: QPAIR_SEED=N scripts/in-root cargo test --target-dir build/host -p qpair-model --test model NAME"
     with crates.target("host") as target:
         words = ["cargo", "test", "--locked", "--target-dir", target, "--package", "qpair-model", "--test", "model", "--"]
         words += ["--nocapture", "--test-threads", len(OF_THE_MODEL), *OF_THE_MODEL]
-        base.step("soak of the model", words, log, env={"QPAIR_SECONDS": str(seconds), "QPAIR_SEED": str(seed)})
-    lines = re.findall(r"^\.?(\w+: \d+ seeds .*)$", log.read_text(), re.MULTILINE)
-    print(*lines, sep="\n")
-    if len(lines) != len(OF_THE_MODEL):
-        raise base.Fail(f"{len(OF_THE_MODEL)} tests were to run, not {len(lines)}", f"see {log}")
+        base.step("soak of the model", words, log, env={"QPAIR_SECONDS": str(seconds), "QPAIR_SEED": str(seed)}, remedy=again)
+    # The last line of each counts.
+    found = dict(re.findall(r"^\.?(\w+): (\d+ seeds .*)$", log.read_text(), re.MULTILINE))
+    for name, ran in sorted(found.items()):
+        print(f"{name}: {ran}")
+    if sorted(found) != sorted(OF_THE_MODEL):
+        raise base.Fail(f"the tests {', '.join(OF_THE_MODEL)} were to run, not {', '.join(found) or 'none'}", f"see {log}")
 
 
 def run(argv):
@@ -109,20 +116,22 @@ def run(argv):
     add("--kinds", default="qpair,qpair", metavar="A,B", help=f"the devices of both guests, of {', '.join(network.KINDS)}")
     for name, usual in {"loss": 10, "dup": 10, "reorder": 20}.items():
         add(f"--{name}", type=int, default=usual, metavar="N", help="of 1000 frames that each guest sends (%(default)s)")
-    add("--seed", type=positive, default=random.SystemRandom().randrange(1, 1 << 32), metavar="N", help="of the programs and of the frames")
+    add("--seed", type=positive, default=random.SystemRandom().randrange(1, 1 << 32), metavar="N", help="of the programs and of the frames, with --model the first one (random)")
     add("--model", action="store_true", help="run the model's tests, without guests; of the other options only --time and --seed apply")
     add("--guest", action="append", default=[], metavar="WORD", help="a word of the command line of each scripts/guest")
     args = parser.parse_args(argv)
     faults = {name: getattr(args, name) for name in ("seed", "loss", "dup", "reorder")}
-    base.LOGS.mkdir(parents=True, exist_ok=True)
-    path = jobs.log_of("soak-model" if args.model else f"soak-{args.kinds}")
+    OUT.mkdir(parents=True, exist_ok=True)
+    path = OUT / f"{'model' if args.model else args.kinds}.log"
     if args.model:
+        if parser.parse_args(["--model", f"--time={args.time}", f"--seed={args.seed}"]) != args:
+            raise base.Fail("--model has no guests: of the other options only --time and --seed apply")
         return of_the_model(args.time, args.seed, path)
     pcap = path.with_suffix(".pcap")
     sides = wire.wires(args.kinds.split(","), f"soak-{args.seed}", faults, pcap=pcap)
     base.say(f"{args.kinds} for {args.time} s with seed {args.seed}; see {path}")
     options = ["--timeout", args.time + wire.BOOT + 2 * LIMIT, *args.guest]
-    with open(path, "w") as log, wire.connected(sides, options, lambda side: jobs.log_of(f"soak-{args.kinds}.{side}")) as guests:
+    with open(path, "w") as log, wire.connected(sides, options, lambda side: OUT / f"{args.kinds}.{side}.log") as guests:
         passed, messages = run_all(guests, random.Random(args.seed), args.time, pcap, log)
         for side, name in enumerate(network.SIDES):
             print(f"{name}: {' '.join(told(guests, side, 'cd /sys/class/infiniband/{device}/ports/1/hw_counters; grep -v ^0 *').split())}")

@@ -6,9 +6,10 @@
     scripts/py variants queue --every 10 --first 5    another tenth
     scripts/py variants queue --list                  what they are
 
-Those of wrong.toml have names and are of what can go wrong; these show what no test notices. Each
-is a build and a run of the crate's tests in a copy of the checkout, in build/variants. A variant
-that does not compile does not count, and one that runs into the time limit is caught.
+The variants of wrong.toml are written by hand, each of a known mistake. These show which code no
+test checks. Each is a build and a run of the crate's tests in a copy of the checkout, in
+build/variants. A variant that does not compile does not count, and one that runs into the time limit
+is caught.
 
     scripts/py variants module --every 100            of rust/hw, rust/life and rust/object, in guests
 
@@ -117,7 +118,7 @@ def run(argv):
     args = parser.parse_args(argv)
     base.known("crate", args.crates, (*CRATES, MODULE))
     if not 0 <= args.first < args.every:
-        raise base.Fail(f"--first {args.first} is not from 0 to {args.every - 1}, as --every {args.every} requires")
+        raise base.Fail(f"--first {args.first} is not from 0 to {args.every - 1}, as --every {args.every} requires", "give --every N with a greater N")
     names = args.crates or list(CRATES)
     if args.list:
         for name in names:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Random numbers from a seed that is printed when a check fails, or from the bytes of a fuzzer.
 
+use std::time::Instant;
+
 /// A source of numbers.
 #[derive(Clone, Debug)]
 pub struct Rng(Source);
@@ -95,37 +97,43 @@ impl Drop for Printed {
     }
 }
 
+/// The number in an environment variable, if it is set.
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name}={text:?} is not a whole number")))
+}
+
 /// Runs `body` with the seeds below `seeds`, or with `QPAIR_SEED` alone. Returns whether it ran all of
 /// them.
 ///
-/// With `QPAIR_SECONDS` it begins with `QPAIR_SEED`, or with 0, runs one seed after the other until the
-/// time is over, and prints how many.
+/// With `QPAIR_SECONDS` it begins with `QPAIR_SEED`, or with 0, and runs one seed after the other until the
+/// time is over. It prints how many, also every minute.
 ///
 /// # Panics
 ///
 /// A value of these variables is not a number.
 pub fn with_seeds(name: &'static str, seeds: u64, body: impl Fn(&mut Rng)) -> bool {
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .map(|text| text.parse::<u64>().expect(name))
-    };
     let (only, seconds) = (number("QPAIR_SEED"), number("QPAIR_SECONDS"));
     let first = only.unwrap_or(0);
-    let began = std::time::Instant::now();
-    let goes_on = |seed| match (seconds, only) {
-        (Some(seconds), _) => began.elapsed().as_secs() < seconds,
-        (None, Some(_)) => seed == first,
-        (None, None) => seed < seeds,
-    };
-    let mut seed = first;
-    while goes_on(seed) {
-        let _printed = Printed(name, seed);
+    let (began, mut minutes) = (Instant::now(), 0);
+    for seed in first.. {
+        let printed = Printed(name, seed);
         body(&mut Rng::new(seed));
-        seed += 1;
+        drop(printed);
+        let (ran, passed) = (seed + 1 - first, began.elapsed().as_secs());
+        let goes_on = match (seconds, only) {
+            (Some(seconds), _) => passed < seconds,
+            (None, Some(_)) => false,
+            (None, None) => ran < seeds,
+        };
+        if seconds.is_some() && (!goes_on || passed / 60 > minutes) {
+            minutes = passed / 60;
+            eprintln!("{name}: {ran} seeds from {first} on");
+        }
+        if !goes_on {
+            return only.is_none() && ran >= seeds;
+        }
     }
-    if seconds.is_some() {
-        eprintln!("{name}: {} seeds from {first} on", seed - first);
-    }
-    only.is_none() && seed >= seeds
+    false
 }
