@@ -62,6 +62,12 @@ def positive(text):
     return int(text)
 
 
+def of_1000(text):
+    if not text.isascii() or not text.isdigit() or int(text) > 1000:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to 1000")
+    return int(text)
+
+
 def parse(argv):
     parser = argparse.ArgumentParser(
         prog="scripts/guest",

@@ -61,14 +61,14 @@ class Wire:
                 wire.net = value
             elif key == "mtu" and value.isdigit():
                 wire.mtu = int(value)
-            elif key in FAULTS and value.isdigit():
+            elif key in FAULTS and value.isdigit() and (key in WHOLE or int(value) <= 1000):
                 wire.faults[key] = int(value)
             elif key == "pcap" and value:
                 wire.pcap = pathlib.Path(value).resolve()
             elif key == "tap" and value:
                 wire.tap = value
             else:
-                raise base.Fail(f"--wire {text}: {word}", f"SIDE[,rxe][,net=NAME][,mtu=N][,FAULT=N...][,pcap=FILE][,third][,tap=NAME]; FAULT is {', '.join(FAULTS)}")
+                raise base.Fail(f"--wire {text}: {word}", f"SIDE[,rxe][,net=NAME][,mtu=N][,FAULT=N...][,pcap=FILE][,third][,tap=NAME]; FAULT is {', '.join(FAULTS)}, of 1000 frames but for {', '.join(WHOLE)}")
         return wire
 
     def words(self):

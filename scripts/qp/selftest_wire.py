@@ -30,7 +30,7 @@ class Side:
 
 class Wires(unittest.TestCase):
     def test_an_option_is_its_words(self):
-        for text in ("a", "b,rxe", "a,net=x,mtu=4200,seed=7", "b,rxe,loss=10,delay=500,pcap=/tmp/file", "b,net=x,third", "a,tap=tap0"):
+        for text in ("a", "b,rxe", "a,net=x,mtu=4200,seed=7", "b,rxe,loss=1000,delay=5000,pcap=/tmp/file", "b,net=x,third", "a,tap=tap0"):
             side = network.Wire.parse(text)
             self.assertEqual(network.Wire.parse(side.words()[1]), side)
         self.assertEqual(network.Wire.parse("b,rxe").device, "rxe0")
@@ -41,7 +41,7 @@ class Wires(unittest.TestCase):
         # The debug kernel does not have the module.
         self.assertEqual(["sch_netem" in network.Wire.parse(text).modules for text in both], [False, True])
         self.assertEqual(settings, ["", "seed 7 loss 1% delay 1ms reorder 2.5% delay 500us"])
-        for text in ("c", "a,roce", "a,mtu=x", "a,loss", "a,net="):
+        for text in ("c", "a,roce", "a,mtu=x", "a,loss", "a,loss=1001", "a,net="):
             with self.assertRaises(base.Fail):
                 network.Wire.parse(text)
 

@@ -23,7 +23,7 @@ import re
 import time
 
 from qp import base, crates, network, payload, wire
-from qp.guest import positive
+from qp.guest import of_1000, positive
 
 OUT = payload.BUILD / "soak"
 # Seconds of a program: far more than the slowest takes.
@@ -115,7 +115,7 @@ def run(argv):
     add("--time", type=positive, default=3600, metavar="SECONDS", help="how long (%(default)s)")
     add("--kinds", default="qpair,qpair", metavar="A,B", help=f"the devices of both guests, of {', '.join(network.KINDS)}")
     for name, usual in {"loss": 10, "dup": 10, "reorder": 20}.items():
-        add(f"--{name}", type=int, default=usual, metavar="N", help="of 1000 frames that each guest sends (%(default)s)")
+        add(f"--{name}", type=of_1000, default=usual, metavar="N", help="of 1000 frames that each guest sends (%(default)s)")
     add("--seed", type=positive, default=random.SystemRandom().randrange(1, 1 << 32), metavar="N", help="of the programs and of the frames, with --model the first one (random)")
     add("--model", action="store_true", help="run the model's tests, without guests; of the other options only --time and --seed apply")
     add("--guest", action="append", default=[], metavar="WORD", help="a word of the command line of each scripts/guest")

@@ -156,7 +156,7 @@ def parse(argv):
     add = parser.add_argument
     add("--kinds", default="qpair,qpair", metavar="A,B", help=f"the devices of both guests, of {', '.join(network.KINDS)}")
     for name, what in {"loss": "are lost", "dup": "come twice", "reorder": "are overtaken, or overtake others"}.items():
-        add(f"--{name}", type=int, default=0, metavar="N", help=f"of 1000 frames that each guest sends, N {what}")
+        add(f"--{name}", type=runner.of_1000, default=0, metavar="N", help=f"of 1000 frames that each guest sends, N {what}")
     add("--delay", type=int, default=0, metavar="US", help="each frame takes so many microseconds more")
     add("--seed", type=int, default=0, metavar="N", help="which frames these are")
     add("--mtu", type=int, default=1500, metavar="BYTES", help="the MTU of the network devices (1500)")
