@@ -56,16 +56,18 @@ CLEANUP = 240.0
 STATE, ANSWERS_IN = ("info status", "info registers -a"), 5.0
 
 
-def positive(text):
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 1")
-    return int(text)
+def number(least, most=None):
+    """The type of an option: a number from `least` on, to `most` if there is one."""
+
+    def read(text):
+        if not text.isascii() or not text.isdigit() or int(text) < least or (most is not None and int(text) > most):
+            raise argparse.ArgumentTypeError(f"{text} is not a number from {least}" + (f" to {most}" if most is not None else ""))
+        return int(text)
+
+    return read
 
 
-def of_1000(text):
-    if not text.isascii() or not text.isdigit() or int(text) > 1000:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to 1000")
-    return int(text)
+positive, of_1000 = number(1), number(0, 1000)
 
 
 def parse(argv):

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import tomllib
 
-from qp import base, kernel as kernels
+from qp import base, kernel as kernels, lines
 
 FOLDERS = ("hw", "life", "object")
 # Percent of the variants that have to be caught.
@@ -61,8 +61,8 @@ def listed(tool, first, every):
 
 def in_kunit_suite(rust, variant):
     """Whether a variant is in a KUnit suite, which is the last item of its file."""
-    lines = (rust / variant["file"]).read_text().splitlines()[: variant["span"]["start"]["line"]]
-    return any(line.startswith("#[") and "kunit_tests(" in line for line in lines)
+    before, *suite = lines.TESTS.split((rust / variant["file"]).read_text(), 1)
+    return bool(suite) and variant["span"]["start"]["line"] > before.count("\n")
 
 
 def changed(text, variant):

@@ -117,11 +117,13 @@ pub fn with_seeds(name: &'static str, seeds: u64, body: impl Fn(&mut Rng)) -> bo
     let (only, seconds) = (number("QPAIR_SEED"), number("QPAIR_SECONDS"));
     let first = only.unwrap_or(0);
     let (began, mut minutes) = (Instant::now(), 0);
-    for seed in first.. {
+    let mut seed = first;
+    loop {
         let printed = Printed(name, seed);
         body(&mut Rng::new(seed));
         drop(printed);
-        let (ran, passed) = (seed + 1 - first, began.elapsed().as_secs());
+        seed += 1;
+        let (ran, passed) = (seed - first, began.elapsed().as_secs());
         let goes_on = match (seconds, only) {
             (Some(seconds), _) => passed < seconds,
             (None, Some(_)) => false,
@@ -135,5 +137,4 @@ pub fn with_seeds(name: &'static str, seeds: u64, body: impl Fn(&mut Rng)) -> bo
             return only.is_none() && ran >= seeds;
         }
     }
-    false
 }
