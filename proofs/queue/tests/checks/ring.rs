@@ -451,6 +451,16 @@ fn receives_of_every_stride_lie_where_they_should() {
         assert_eq!(rq.complete(first.plus(2), seen[0]), Ok(2));
         assert_eq!(rq.reclaim(cq.publish(|_| ())), 2);
         assert_eq!((rq.free(), rq.capacity()), (2, 3));
+        // Two slots at once, at positions 1 and 2.
+        let mut room = rq.room(2, true).unwrap();
+        for block in 0..2u32 << stride {
+            room.write(block, &[0x300 | u64::from(block); 8]);
+        }
+        room.post();
+        for block in 0..2usize << stride {
+            let at = ((1 << stride) + block) * 8;
+            assert_eq!(memory.word(at + 3), 0x300 | block as u64);
+        }
     }
 }
 
@@ -690,7 +700,7 @@ fn a_notify_comes_before_the_reads_after_it() {
     let memory = Memory::new(8);
     memory.write(depth, Index::ZERO, [7; 4]);
     let ordered = Ordered(memory, order.clone());
-    let (mut cq, _pool) = CqConsumer::new(CQ, ordered, depth, 2).unwrap();
+    let (mut cq, _pool) = CqConsumer::new(CQ, &ordered, depth, 2).unwrap();
     cq.notify(|| order.set(1));
     assert_eq!(cq.published().head(), Index::ZERO);
     assert_eq!(cq.take().unwrap().words[0], 7);

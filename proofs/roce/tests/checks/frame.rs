@@ -26,6 +26,7 @@ checks![
     no_bytes_panic,
     what_is_not_the_ports_is_passed_on,
     lengths_are_those_of_ip_and_udp,
+    the_checksum_of_ipv4_is_right,
     a_grh_is_the_ip_header,
     what_does_not_fit_is_not_built,
 ];
@@ -103,6 +104,33 @@ fn no_bytes_panic() {
             let _ = datagram.open();
         }
     });
+}
+
+/// For any sum of the words: that of some carries twice.
+fn the_checksum_of_ipv4_is_right() {
+    let (name, frame) = &frames()[0];
+    let (_, headers, payload) = opened(frame);
+    let nothing = |_: &mut [u8]| Ok::<(), Infallible>(());
+    for host in 0..=u16::MAX {
+        let [high, low] = host.to_be_bytes();
+        let route = Route {
+            from_mac: [2; 6],
+            to_mac: [2; 6],
+            from: mapped([10, 0, 255, 255]),
+            to: mapped([10, 0, high, low]),
+            source_port: 49152,
+            hops: 64,
+            class: 0,
+            flow: 0,
+        };
+        let mut out = [0; 2000];
+        build(&mut out, &route, &headers, payload.len(), nothing).unwrap();
+        let words = out[14..34].chunks_exact(2);
+        let sum: u32 = words
+            .map(|it| u32::from(u16::from_be_bytes([it[0], it[1]])))
+            .sum();
+        assert_eq!(sum % 0xffff, 0, "{name} to {host:#x}");
+    }
 }
 
 fn what_is_not_the_ports_is_passed_on() {

@@ -6,6 +6,7 @@
 
 pub mod budgets;
 pub mod captured;
+pub mod fifo;
 pub mod frame;
 pub mod header;
 pub mod link;
@@ -24,6 +25,7 @@ use qpair_testkit::Check;
 pub fn all() -> impl Iterator<Item = Check> {
     let parts = [
         budgets::CHECKS,
+        fifo::CHECKS,
         sender::CHECKS,
         receiver::CHECKS,
         unreliable::CHECKS,

@@ -34,9 +34,13 @@ checks![
 fn a_gap_is_repeated_once() {
     let mut peer = Peer::new(LIMITS);
     peer.begin(Kind::Message, 1000);
+    assert!(!peer.sender.has_sent_all());
     assert_eq!(peer.send(), [0, 1, 2, 3]);
+    assert!(peer.sender.has_sent_all());
     peer.acknowledge(1, Syndrome::Sequence);
+    assert!(!peer.sender.has_sent_all(), "to be repeated");
     assert_eq!(peer.send(), [1, 2, 3]);
+    assert!(peer.sender.has_sent_all());
     for _ in 0..20 {
         peer.acknowledge(1, Syndrome::Sequence);
     }
