@@ -251,11 +251,8 @@ impl QueuePair {
         id: u64,
     ) -> Result<Index, Refused> {
         let count = (head.len() + sges.len() * Sge::WORDS).div_ceil(BLOCK_WORDS);
-        if count > MAX_BLOCKS {
-            return Err(Refused::TooLarge);
-        }
-        // CAST: At most `MAX_BLOCKS`.
-        let count = count as u32;
+        // More blocks than `MAX_BLOCKS` get no room.
+        let count = u32::try_from(count).map_err(|_| Refused::TooLarge)?;
         let mut batch = self.sq.batch(Ring::view);
         let mut room = batch.room_as_asked(count, signal)?;
         let flags = match room.signaled() {
