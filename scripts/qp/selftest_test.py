@@ -101,6 +101,14 @@ class Variants(unittest.TestCase):
             with self.assertRaisesRegex(base.Fail, f"--first {first} is not from 0 to 19"):
                 variants.run(["queue", "--every", "20", "--first", first, "--list"])
 
+    def test_what_is_equal_is_not_tried(self):
+        with unittest.mock.patch.object(variants, "tool", pathlib.Path):
+            words = variants.command("queue", 0, 1)
+        equal = re.compile(words[words.index("--exclude-re") + 1])
+        self.assertRegex("a.rs:1:2: replace | with ^ in f", equal)
+        for name in ("|= with ^=", "|| with &&", "| with &"):
+            self.assertNotRegex(f"a.rs:1:2: replace {name} in f", equal)
+
     def test_each_has_its_goal(self):
         def of_the_module(caught):
             with (

@@ -19,6 +19,8 @@ from qp import base, kernel as kernels, lines
 FOLDERS = ("hw", "life", "object")
 # Percent of the variants that have to be caught.
 GOAL = 90
+# Not tried, of a crate neither: nearly all of these join fields of disjoint bits, where ^ is equal to |.
+EQUAL = r"replace \| with \^"
 # The package that names the sources of the module.
 MANIFEST = """[package]
 name = "qpair-module"
@@ -53,7 +55,7 @@ def listed(tool, first, every):
         shutil.copytree(base.TOP / "rust", package)
         (package / "Cargo.toml").write_text(MANIFEST)
         files = [word for name in FOLDERS for word in ("--file", f"{name}/**")]
-        words = [tool / "cargo-mutants", "mutants", "--list", "--colors", "never", "--dir", package, *files]
+        words = [tool / "cargo-mutants", "mutants", "--list", "--colors", "never", "--dir", package, "--exclude-re", EQUAL, *files]
         names, variants = base.output(*words).splitlines(), json.loads(base.output(*words, "--json"))
     found = [(f"rust/{name}", variant) for name, variant in zip(names, variants, strict=True)]
     return [(name, variant) for name, variant in found if not in_kunit_suite(base.TOP / "rust", variant)][first::every]
