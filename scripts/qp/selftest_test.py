@@ -101,6 +101,16 @@ class Variants(unittest.TestCase):
             with self.assertRaisesRegex(base.Fail, f"--first {first} is not from 0 to 19"):
                 variants.run(["queue", "--every", "20", "--first", first, "--list"])
 
+    def test_a_copy_is_newer_than_what_was_built(self):
+        with tempfile.TemporaryDirectory() as folder:
+            top = pathlib.Path(folder) / "top"
+            subprocess.run(["git", "init", "-q", top], check=True)
+            (top / "a.rs").touch()
+            os.utime(top / "a.rs", (1, 1))
+            with unittest.mock.patch.object(base, "TOP", top), unittest.mock.patch.object(variants, "OUT", top.parent):
+                copied = variants.copy() / "a.rs"
+            self.assertGreater(copied.stat().st_mtime, 1)
+
     def test_what_is_equal_is_not_tried(self):
         with unittest.mock.patch.object(variants, "tool", pathlib.Path):
             words = variants.command("queue", 0, 1)

@@ -55,11 +55,13 @@ def tool():
 
 
 def copy():
-    """A copy of the checkout without what is built, in which the sources are changed."""
+    """A copy of the checkout without what is built, in which the sources are changed.
+
+    Its files are new: Cargo takes one that is older than its last build, of a variant, for unchanged."""
     folder = OUT / "source"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    script = 'git ls-files -z --cached --others --exclude-standard | tar --null --ignore-failed-read -T - -c | tar -x -C "$1"'
+    script = 'git ls-files -z --cached --others --exclude-standard | tar --null --ignore-failed-read -T - -c | tar -x -m -C "$1"'
     base.step("copying the checkout", ["sh", "-c", script, "sh", folder], cwd=base.TOP, quiet=True)
     return folder
 
