@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 
 use anyhow::ensure;
 use anyhow::Result;
+use qpair_abi::command::READS;
 use qpair_abi::counters::Counter;
 use qpair_abi::uverbs::QPAIR_UVERBS_ABI_VERSION;
 use qpair_uverbs::abi::PORT_ACTIVE;
@@ -63,14 +64,42 @@ pub(super) fn query_device(_: &Setup) -> Result<()> {
         info.device.fw_ver >> 16 == u64::from(qpair_abi::regs::MAJOR),
         "{info:?}"
     );
+    let (device, limits) = (&info.device, &info.limits);
     for (name, quota) in [
-        ("QPs", info.device.max_qp),
-        ("CQs", info.device.max_cq),
-        ("MRs", info.device.max_mr),
-        ("PDs", info.device.max_pd),
+        ("QPs", device.max_qp),
+        ("CQs", device.max_cq),
+        ("SRQs", device.max_srq),
+        ("MRs", device.max_mr),
+        ("windows", device.max_mw),
+        ("PDs", device.max_pd),
+        ("address handles", device.max_ah),
+        ("groups", device.max_mcast_grp),
+        ("members of groups", device.max_mcast_qp_attach),
     ] {
         ensure!(quota > 0, "{name}: a quota of {quota}");
     }
+    let function = format!("/sys/bus/pci/devices/{}", world::function(0)?);
+    let pci = |name: &str| -> Result<u32> {
+        let text = world::text(format!("{function}/{name}"))?;
+        let digits = text.trim().trim_start_matches("0x");
+        Ok(u32::from_str_radix(digits, 16)?)
+    };
+    for (name, reported, expected) in [
+        ("vendor", device.vendor_id, pci("vendor")?),
+        ("device", device.vendor_part_id, pci("device")?),
+        ("revision", device.hw_ver, pci("revision")?),
+        ("WRs of an SQ", device.max_qp_wr, limits.max_sq_blocks / 4),
+        ("WRs of an SRQ", device.max_srq_wr, limits.max_rq_depth),
+        ("CQEs", device.max_cqe, limits.max_cq_depth),
+        ("SGEs of an SRQ", device.max_srq_sge, limits.max_recv_sge),
+        ("READs", device.max_qp_rd_atom, READS.into()),
+    ] {
+        ensure!(reported == expected, "{name}: {reported}, not {expected}");
+    }
+    // The address of a datagram takes the room of some.
+    let sges = limits.max_send_sge.min(limits.max_recv_sge);
+    ensure!((1..=sges).contains(&device.max_sge), "{info:?}");
+    ensure!(device.page_size_cap == 4096, "{info:?}");
     ensure!(info.vectors > 0, "{info:?}");
     for depth in [
         info.limits.max_sq_blocks,

@@ -88,6 +88,7 @@ pub(crate) const GROUP: Group = Group {
         shared::last_receive,
         shared::garbage_in_a_shared_ring * 4,
         shared::shared_receives_of_a_process_that_exits,
+        library::vectors_by_the_library,
         library::datagrams_by_the_library,
         library::shared_receives_by_the_library,
         stops::flushed,
