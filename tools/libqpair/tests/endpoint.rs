@@ -7,7 +7,6 @@
 mod support;
 
 use std::collections::VecDeque;
-use std::env;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -21,7 +20,7 @@ use qpair::{
     Fault, Memory, Mr, Number, Pd, Qp, QpOptions, Receive, Rts, Ticket, WorkRequest,
 };
 use rustix::io::Errno;
-use support::{machine, Fake};
+use support::{machine, number, Fake};
 
 fn pair(context: &Context, a: &EndpointOptions, b: &EndpointOptions) -> (Endpoint, Endpoint) {
     let (here, there) = UnixStream::pair().unwrap();
@@ -182,10 +181,6 @@ fn talk(seed: u64, count: u64) {
     far.end.close().unwrap();
 }
 
-fn number(name: &str) -> Option<u64> {
-    env::var(name).ok().map(|n| n.parse().expect("a number"))
-}
-
 #[test]
 fn a_port_of_roce_is_reached_by_its_gid() {
     let (fake, plain) = (machine().0, EndpointOptions::new());
@@ -219,7 +214,8 @@ fn blocking_calls_wake_each_other() {
     const COUNT: u32 = 2000;
     let (fake, context) = machine();
     let options = EndpointOptions::new().message(64).depth(4).backlog(2);
-    let (mut near, mut far) = pair(&context, &options, &options);
+    let (mut near, mut far) = pair(&context, &options.clone().max_send(16), &options);
+    assert_eq!((near.max_send(), far.max_send()), (16, 64));
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut into = [0; 64];

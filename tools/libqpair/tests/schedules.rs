@@ -7,7 +7,6 @@
 
 mod support;
 
-use std::env;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,15 +17,11 @@ use qpair::{
 };
 use support::bench::connect;
 use support::machine;
+use support::number;
 use support::schedule::schedule;
 
 #[test]
 fn random_schedules() {
-    let number = |name: &str| {
-        env::var(name)
-            .ok()
-            .map(|n| n.parse::<u64>().expect("a number"))
-    };
     if let Some(seed) = number("QPAIR_SEED") {
         return schedule(seed, || ());
     }
