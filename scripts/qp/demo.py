@@ -21,7 +21,7 @@ import shlex
 import shutil
 import time
 
-from qp import base, kernel as kernels, payload, qemu, space
+from qp import base, kernel as kernels, payload, qemu, space, verbs
 
 OPS = ("send", "write", "read")
 FOLDER = payload.BUILD / "run"
@@ -125,6 +125,8 @@ def run(argv):
     qemu.binary()
     payload.module(kernel)
     payload.programs(TOOL)
+    # Built here, not by scripts/guest, so that each step has its own time.
+    verbs.files(kernel)
     reports = copy_in_guest(source)
     expected, size = digest(source), source.stat().st_size
     for op, report in zip(OPS, reports):

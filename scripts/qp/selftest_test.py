@@ -29,6 +29,7 @@ class Demo(unittest.TestCase):
             unittest.mock.patch.multiple(demo.kernels, get=lambda _: unittest.mock.Mock(image=pathlib.Path(__file__))),
             unittest.mock.patch.multiple(demo.qemu, binary=lambda: None),
             unittest.mock.patch.multiple(demo.payload, module=lambda _: None, programs=lambda _: None),
+            unittest.mock.patch.multiple(demo.verbs, files=lambda _: None),
             unittest.mock.patch.multiple(demo, OPS=(), copy_in_guest=lambda _: [], show=lambda *_: None, show_program=lambda: None),
             contextlib.redirect_stdout(said),
         ):
