@@ -45,6 +45,7 @@ fn a_series_of_both() {
     assert_eq!(ids, [1, 3]);
     let (flush, value) = (&bench.sent[1], &bench.sent[2]);
     assert_eq!((flush.head.opcode, flush.head.flags), (opcode::FLUSH, 0));
+    assert_eq!(flush.head.wr_id, 2);
     assert_eq!((flush.head.sges, flush.head.inline_bytes), (0, 0));
     assert_eq!((flush.head.remote_addr, flush.head.rkey), FLUSH.remote);
     assert_eq!(flush.head.imm, 1 << 8 | 1, "the whole region, of one kind");

@@ -704,4 +704,6 @@ fn a_notify_comes_before_the_reads_after_it() {
     cq.notify(|| order.set(1));
     assert_eq!(cq.published().head(), Index::ZERO);
     assert_eq!(cq.take().unwrap().words[0], 7);
+    // `take` reads by `load_entry`.
+    assert_eq!(<&Ordered as Storage>::load(&&ordered, 0), 7);
 }

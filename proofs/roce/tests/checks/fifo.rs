@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The queue of a fixed size has the elements that one of the standard library has.
+//! A `Fifo` has the elements of a `VecDeque` after the same operations.
 
 use super::checks;
 use super::prop::holds;
@@ -10,23 +10,33 @@ use std::collections::VecDeque;
 
 checks![elements_are_those_of_a_deque];
 
+/// Changes both.
+fn set(both: [Option<&mut u8>; 2], element: u8) {
+    both.into_iter().flatten().for_each(|it| *it = element);
+}
+
 fn elements_are_those_of_a_deque() {
     const ROOM: usize = 3;
     holds(300, vec(any::<(u8, u8)>(), 0..40), |steps| {
         let (mut fifo, mut deque) = (Fifo::<u8, ROOM>::new(), VecDeque::new());
         for (step, element) in steps {
-            match step % 8 {
-                0..4 => {
+            match step % 16 {
+                0..8 => {
                     let room = deque.len() < ROOM;
                     assert_eq!(fifo.push(element), room);
                     deque.extend(room.then_some(element));
                 }
-                4 | 5 => assert_eq!(fifo.pop(), deque.pop_front()),
-                6 => {
+                8..11 => assert_eq!(fifo.pop(), deque.pop_front()),
+                11 => {
+                    fifo.clear();
+                    deque.clear();
+                }
+                12 => {
                     fifo.retain(|it| it % 2 == 0);
                     deque.retain(|it| it % 2 == 0);
                 }
-                _ => assert_eq!(fifo.newest_mut(), deque.back_mut()),
+                13 => set([fifo.newest_mut(), deque.back_mut()], element),
+                _ => set([fifo.get_mut(1), deque.get_mut(1)], element),
             }
             assert!(fifo.iter().eq(&deque));
             assert_eq!(
