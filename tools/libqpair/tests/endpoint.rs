@@ -20,7 +20,7 @@ use qpair::{
     Fault, Memory, Mr, Number, Pd, Qp, QpOptions, Receive, Rts, Ticket, WorkRequest,
 };
 use rustix::io::Errno;
-use support::{machine, number, Fake};
+use support::{env_number, machine, Fake};
 
 fn pair(context: &Context, a: &EndpointOptions, b: &EndpointOptions) -> (Endpoint, Endpoint) {
     let (here, there) = UnixStream::pair().unwrap();
@@ -191,8 +191,8 @@ fn a_port_of_roce_is_reached_by_its_gid() {
 
 #[test]
 fn messages_come_once_in_order_and_always_find_a_receive() {
-    let count = number("QPAIR_MESSAGES").unwrap_or(1_000_000);
-    if let Some(seed) = number("QPAIR_SEED") {
+    let count = env_number("QPAIR_MESSAGES").unwrap_or(1_000_000);
+    if let Some(seed) = env_number("QPAIR_SEED") {
         return talk(seed, count / 2);
     }
     let first = Rng::new().u64(..1 << 32);
@@ -216,6 +216,8 @@ fn blocking_calls_wake_each_other() {
     let options = EndpointOptions::new().message(64).depth(4).backlog(2);
     let (mut near, mut far) = pair(&context, &options.clone().max_send(16), &options);
     assert_eq!((near.max_send(), far.max_send()), (16, 64));
+    let long = near.send(&[0; 17]).unwrap_err();
+    assert!(matches!(long, EndpointError::Size { .. }), "{long}");
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut into = [0; 64];

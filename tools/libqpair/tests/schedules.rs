@@ -16,17 +16,17 @@ use qpair::{
     Rts, WorkRequest,
 };
 use support::bench::connect;
+use support::env_number;
 use support::machine;
-use support::number;
 use support::schedule::schedule;
 
 #[test]
 fn random_schedules() {
-    if let Some(seed) = number("QPAIR_SEED") {
+    if let Some(seed) = env_number("QPAIR_SEED") {
         return schedule(seed, || ());
     }
     let first = Rng::new().u64(..1 << 32);
-    for seed in first..first + number("QPAIR_SCHEDULES").unwrap_or(60) {
+    for seed in first..first + env_number("QPAIR_SCHEDULES").unwrap_or(60) {
         if std::panic::catch_unwind(|| schedule(seed, || ())).is_err() {
             panic!("this schedule fails: QPAIR_SEED={seed}");
         }
