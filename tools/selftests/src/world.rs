@@ -77,6 +77,13 @@ pub(crate) fn function(device: usize) -> Result<String> {
     Ok(name.to_string_lossy().into_owned())
 }
 
+/// What sysfs has of a PCI function in base 16: `vendor`, `device` or `revision`.
+pub(crate) fn pci_id(address: &str, name: &str) -> Result<u32> {
+    let text = text(format!("/sys/bus/pci/devices/{address}/{name}"))?;
+    let digits = text.trim().trim_start_matches("0x");
+    u32::from_str_radix(digits, 16).with_context(|| format!("{name} of {address}: {text:?}"))
+}
+
 /// Whether a PCI function may do DMA: bus mastering is on.
 pub(crate) fn is_master(address: &str) -> Result<bool> {
     const COMMAND: usize = 4;

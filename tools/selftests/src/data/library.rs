@@ -17,7 +17,6 @@ use qpair::Datagram;
 use qpair::Device;
 use qpair::Memory;
 use qpair::Mr;
-use qpair::Number;
 use qpair::Pd;
 use qpair::Qp;
 use qpair::QpOptions;
@@ -31,8 +30,8 @@ use qpair::WorkRequest;
 use qpair::GRH_BYTES;
 
 use crate::ktap::Setup;
+use crate::raw::vector_of_cq;
 use crate::wait;
-use crate::world;
 
 const KEY: u32 = 0x2222_2222;
 /// Bytes of a region: what is sent, then what is received.
@@ -86,19 +85,13 @@ fn start(home: &Home) -> Result<Qp<Rts, Ud>> {
     Ok(qp.init(KEY)?.rtr()?.rts()?)
 }
 
-/// A CQ is bound to the vector that it was created for, and to no other.
+/// Each CQ is bound to the EQ of its vector.
 pub(super) fn vectors_by_the_library(_: &Setup) -> Result<()> {
     let context = Device::first()?.open()?;
-    let live = world::debugfs(0)?.join("live");
     for vector in 0..context.attributes().vectors {
         let cq = Cq::new(&context, &CqOptions::new(16).vector(vector))?;
-        let begin = format!("cq number={} ", cq.number().raw());
-        let text = world::text(&live)?;
-        let line = text.lines().find(|line| line.starts_with(&begin));
-        let line = line.with_context(|| format!("no {begin}in {text}"))?;
-        let eq = line.split(' ').find_map(|word| word.strip_prefix("eq="));
-        let eq = Number::from_raw(eq.context("no EQ")?.parse()?);
-        ensure!(eq.index() == vector as usize, "vector {vector}: {line}");
+        let bound = vector_of_cq(0, cq.number().raw())?;
+        ensure!(bound == vector, "vector {vector}: bound to {bound}");
     }
     Ok(())
 }

@@ -47,6 +47,7 @@ pub(crate) use self::qp::Qp;
 pub(crate) use self::qp::QpShape;
 pub(crate) use self::qp::MULTICAST_LID;
 pub(crate) use self::shown::agree;
+pub(crate) use self::shown::vector_of_cq;
 pub(crate) use self::srq::Srq;
 pub(crate) use self::wqe::bound;
 pub(crate) use self::wqe::Wqe;

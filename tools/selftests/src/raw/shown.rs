@@ -58,15 +58,15 @@ impl Line {
     }
 }
 
-fn file(ctx: &Context, name: &str) -> Result<String, Errno> {
-    let folder = world::debugfs(ctx.device()).map_err(|_| Errno::ENODEV)?;
+fn file(device: usize, name: &str) -> Result<String, Errno> {
+    let folder = world::debugfs(device).map_err(|_| Errno::ENODEV)?;
     world::text(folder.join(name)).map_err(|_| Errno::ENODEV)
 }
 
 /// The line of an object in `live`, of `NAME=VALUE`.
-fn live(ctx: &Context, kind: &str, number: u32) -> Result<Line, Errno> {
+fn live(device: usize, kind: &str, number: u32) -> Result<Line, Errno> {
     let begin = format!("{kind} number={number} ");
-    let text = file(ctx, "live")?;
+    let text = file(device, "live")?;
     let line = text.lines().find(|line| line.starts_with(&begin));
     let pairs = line.ok_or(Errno::ENOENT)?.split_whitespace();
     let fields = pairs.filter_map(|pair| {
@@ -105,15 +105,20 @@ pub(crate) fn agree(device: usize) -> anyhow::Result<()> {
     agreed.with_context(text)
 }
 
+/// The vector of the EQ that a CQ of `qpairN` is bound to. `ENOENT`: there is no such CQ.
+pub(crate) fn vector_of_cq(device: usize, number: u32) -> Result<u32, Errno> {
+    let eq = live(device, "cq", number)?.word("eq")?;
+    live(device, "eq", eq)?.word("vector")
+}
+
 /// `ENOENT`: there is no such completion queue.
 pub(super) fn cq(ctx: &Context, number: u32) -> Result<CqNow, Errno> {
-    let now = live(ctx, "cq", number)?;
-    let eq = live(ctx, "eq", now.word("eq")?)?;
+    let now = live(ctx.device(), "cq", number)?;
     let all = objects(ctx.device(), &resource::CQ)?;
     let is_it = |cq: &Object| cq.driver.get("number") == Some(&number);
     let cq = all.into_iter().find(is_it).ok_or(Errno::ENOENT)?;
     Ok(CqNow {
-        vector: eq.word("vector")?,
+        vector: vector_of_cq(ctx.device(), number)?,
         depth: now.word("depth")?,
         producer: now.word("producer")?,
         consumer: now.word("consumer")?,
@@ -125,7 +130,7 @@ pub(super) fn cq(ctx: &Context, number: u32) -> Result<CqNow, Errno> {
 /// Of a queue pair that is idle. `ENOENT`: there is none of this number. `EBADMSG`: `rdma resource`
 /// and debugfs differ; both are printed.
 pub(super) fn queues(ctx: &Context, number: u32) -> Result<QueuesNow, Errno> {
-    let live = live(ctx, "qp", number)?;
+    let live = live(ctx.device(), "qp", number)?;
     let all = objects(ctx.device(), &resource::QP)?;
     let is_it = |qp: &Object| qp.driver.get("number") == Some(&number);
     let qp = all.into_iter().find(is_it).ok_or(Errno::ENOENT)?;
