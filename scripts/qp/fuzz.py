@@ -109,6 +109,8 @@ def run(argv):
     base.known("target", [args.target], [*TARGETS, UVERBS])
     if args.target == UVERBS:
         return fuzz_uverbs.fuzz(args)
+    if args.replay:
+        raise base.Fail(f"--replay is of {UVERBS}", f"put the line into proofs/fuzz/corpus/{args.target}.txt, and run scripts/test host/corpus")
     program = build(args.target)
     found, broken = OUT / args.target / "found", OUT / args.target / "broken"
     put(found, corpus(args.target))

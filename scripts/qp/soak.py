@@ -7,7 +7,7 @@
 
 Programs of verbs run one after the other, with the server on either side, in sizes and an order that
 the seed chooses. A run ends at the first that fails or hangs: its output, the state of its queue pairs
-and the capture of its frames are kept. At the end the devices' counters are printed.
+and the first bytes of its frames are kept. At the end the devices' counters are printed.
 
 With --model both devices are in one process, with no guest: the host's tests of programs on bad lines,
 which check each byte, go on with further seeds. Frames are corrupted too. If one fails, the others run to
@@ -113,9 +113,9 @@ def run(argv):
     parser = argparse.ArgumentParser(prog="scripts/py soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--time", type=positive, default=3600, metavar="SECONDS", help="how long (%(default)s)")
-    add("--kinds", default="qpair,qpair", metavar="A,B", help=f"the devices of both guests, of {', '.join(network.KINDS)}")
-    for name, usual in {"loss": 10, "dup": 10, "reorder": 20}.items():
-        add(f"--{name}", type=of_1000, default=usual, metavar="N", help="of 1000 frames that each guest sends (%(default)s)")
+    add("--kinds", default="qpair,qpair", metavar="A,B", help=f"the devices of both guests, of {', '.join(network.KINDS)} (%(default)s)")
+    for name, usual, fate in (("loss", 10, "are lost"), ("dup", 10, "come twice"), ("reorder", 20, "come late")):
+        add(f"--{name}", type=of_1000, default=usual, metavar="N", help=f"of 1000 frames that each guest sends, how many {fate} (%(default)s)")
     add("--seed", type=positive, default=random.SystemRandom().randrange(1, 1 << 32), metavar="N", help="of the programs and of the frames, with --model the first one (random)")
     add("--model", action="store_true", help="run the model's tests, without guests; of the other options only --time and --seed apply")
     add("--guest", action="append", default=[], metavar="WORD", help="a word of the command line of each scripts/guest")
