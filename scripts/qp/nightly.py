@@ -11,6 +11,7 @@ end. All of them take a day under TCG.
 """
 
 import argparse
+import datetime
 import re
 import shlex
 import tomllib
@@ -49,8 +50,10 @@ def steps(hours, rounds):
         found[name] = ["scripts/guest", *guests[guest], "--timeout", 300 + rounds * SECONDS, "--", *words]
     found["soak"] = ["scripts/py", "soak", "--time", seconds]
     found["soak-model"] = ["scripts/py", "soak", "--time", seconds, "--model"]
-    found["variants"] = ["scripts/py", "variants", "--every", EVERY]
-    found["variants-module"] = ["scripts/py", "variants", "module", "--every", EVERY_OF_MODULE]
+    # Another sample each day.
+    day = datetime.date.today().toordinal()
+    found["variants"] = ["scripts/py", "variants", "--every", EVERY, "--first", day % EVERY]
+    found["variants-module"] = ["scripts/py", "variants", "module", "--every", EVERY_OF_MODULE, "--first", day % EVERY_OF_MODULE]
     return found
 
 
