@@ -3,6 +3,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -115,10 +116,10 @@ class Variants(unittest.TestCase):
     def test_what_is_equal_is_not_tried(self):
         with unittest.mock.patch.object(variants, "tool", pathlib.Path):
             words = variants.command("queue", 0, 1)
-        equal = re.compile(words[words.index("--exclude-re") + 1])
-        self.assertRegex("a.rs:1:2: replace | with ^ in f", equal)
-        for name in ("|= with ^=", "|| with &&", "| with &"):
-            self.assertNotRegex(f"a.rs:1:2: replace {name} in f", equal)
+        excluded = "|".join(f"(?:{word})" for option, word in itertools.pairwise(words) if option == "--exclude-re")
+        self.assertRegex("a.rs:1:2: replace | with ^ in f", excluded)
+        for name in ("|= with ^=", "|| with &&", "| with &", "< with <="):
+            self.assertNotRegex(f"a.rs:1:2: replace {name} in f", excluded)
 
     def test_each_has_its_goal(self):
         def of_the_module(caught):
@@ -177,7 +178,7 @@ class OfTheModule(unittest.TestCase):
                 kernels=unittest.mock.Mock(),
             ), unittest.mock.patch.object(base, "say"):
                 (copy / "out").mkdir()
-                found = variants_module.tried(copy, 0, 1, copy, copy / "out")
+                found = variants_module.tried(copy, [], 0, 1, copy, copy / "out")
             self.assertEqual((source.read_text(), seen[1:]), (self.TEXT, [self.TEXT.replace("&&", "||")] * len(listed)))
         return found
 
@@ -186,8 +187,12 @@ class OfTheModule(unittest.TestCase):
         self.assertEqual(self.tried([None, "unbuilt", *caught, None]), (10, 9, ["rust/a.rs:4: 10"]))
 
     def test_a_guest_that_cannot_run_catches_nothing(self):
-        def failure(text):
-            with tempfile.TemporaryDirectory() as folder:
+        def failure(text, suites=None):
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                unittest.mock.patch.multiple(variants_module, builds=lambda *_: True, kernels=unittest.mock.Mock()),
+                unittest.mock.patch.object(variants_module.kunit, "suites", lambda *_: suites or {}),
+            ):
                 copy = pathlib.Path(folder)
                 (copy / "scripts").mkdir()
                 (copy / "scripts/guest").write_text(f"#!/bin/sh\n{text}\n")
@@ -198,6 +203,8 @@ class OfTheModule(unittest.TestCase):
         self.assertEqual([failure(f"exit {status}") for status in (0, 4)], [None, None])
         self.assertEqual(failure("exit 126"), "the guest of selftests ended with status 126")
         self.assertEqual(failure("echo 'not ok 3 a/b'; exec sleep 60"), "not ok 3 a/b")
+        self.assertEqual(failure("case $* in *kunit.autorun=1*) echo 'not ok 1 a' ;; esac", {"a": 1}), "not ok 1 a")
+        self.assertEqual(failure("echo 'ok 1 a'", {"a": 2}), "a has no result of 2 tests")
         self.assertEqual(failure("case $* in *storage*) exit 1 ;; esac"), "the guest of NVMe ended with status 1")
         self.assertEqual(failure("case $* in *'resize qpair0 20 srq'*) exit 1 ;; esac"), "the guest of examples ended with status 1")
         # Their commands never end with the status of a guest that cannot run.
@@ -221,7 +228,7 @@ class OfTheModule(unittest.TestCase):
                 return json.dumps(found) if "--json" in words else "\n".join(names)
 
             with unittest.mock.patch.multiple(base, TOP=top, output=output):
-                samples = [[name for name, _ in variants_module.listed(top, first, 2)] for first in (0, 1)]
+                samples = [[name for name, _ in variants_module.listed(top, [], first, 2)] for first in (0, 1)]
         self.assertEqual(samples, [["rust/a.rs:0", "rust/a.rs:3"], ["rust/a.rs:2"]])
 
     def test_a_source_that_fails_is_an_error(self):

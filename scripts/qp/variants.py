@@ -13,7 +13,9 @@ is caught.
 
     scripts/py variants module --every 100            of rust/hw, rust/life and rust/object, in guests
 
-`module` is not among the crates that are tried by default: a variant takes minutes.
+`module` is not among the crates that are tried by default: a variant takes minutes. It needs the debug
+kernel too. At least 95 % of a crate's variants have to be caught, and 90 % of the module's. Logs are in
+build/variants.
 """
 
 import argparse
@@ -38,6 +40,12 @@ CRATES = {
 MODULE = "module"
 # Percent of a crate's variants that have to be caught.
 GOAL = 95
+# Not tried, and why.
+EXCLUDED = {
+    r"replace \| with \^": "nearly all join disjoint bits, where both are equal",
+    r"replace < with <= in SlotShares::of": "equal in a minimum",
+    r"provider/data/src/lock\.rs.* replace keep with": "for `ops`, which the host does not compile",
+}
 # Gigabytes of the copy with what it builds, and of the tool.
 SIZE, TOOL = 3, 0.1
 
@@ -57,7 +65,8 @@ def tool():
 def copy():
     """A copy of the checkout without what is built, in which the sources are changed.
 
-    Its files are new: Cargo takes one that is older than its last build, of a variant, for unchanged."""
+    The copied files get the current time. Otherwise Cargo would take a source that is older than its last
+    build, which may be of a variant, for unchanged."""
     folder = OUT / "source"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -66,18 +75,22 @@ def copy():
     return folder
 
 
+def without():
+    """Options of cargo-mutants that leave out what is not tried."""
+    return [word for name in EXCLUDED for word in ("--exclude-re", name)]
+
+
 def command(name, first, every, folder=base.TOP):
     """The command that tries one of `every` variants of a crate in a folder, beginning with `first`."""
     changed, tests, *more = CRATES[name]
     words = [tool() / "cargo-mutants", "mutants", "--dir", folder, "--package", changed, "--test-package", tests, "--output", OUT / name]
-    words += ["--exclude-re", variants_module.EQUAL]
-    return [*words, *more, "--sharding", "round-robin", "--shard", f"{first}/{every}", "--no-shuffle", "--colors", "never"]
+    return [*words, *more, *without(), "--sharding", "round-robin", "--shard", f"{first}/{every}", "--no-shuffle", "--colors", "never"]
 
 
 def listed(name, first, every):
     """The names of one of `every` variants, beginning with `first`, each a line."""
     if name == MODULE:
-        return "".join(f"{line}\n" for line, _ in variants_module.listed(tool(), first, every))
+        return "".join(f"{line}\n" for line, _ in variants_module.listed(tool(), without(), first, every))
     return base.output(*command(name, first, every), "--list")
 
 
@@ -101,7 +114,7 @@ def tried(name, first, every, folder):
     (OUT / name).mkdir(parents=True, exist_ok=True)
     cache.need_space((OUT, SIZE))
     if name == MODULE:
-        goal, (total, caught, missed) = variants_module.GOAL, variants_module.tried(tool(), first, every, folder, OUT / name)
+        goal, (total, caught, missed) = variants_module.GOAL, variants_module.tried(tool(), without(), first, every, folder, OUT / name)
     else:
         goal, (total, caught, missed) = GOAL, of_a_crate(name, first, every, folder)
     if not total:
@@ -121,16 +134,18 @@ def run(argv):
     args = parser.parse_args(argv)
     base.known("crate", args.crates, (*CRATES, MODULE))
     if not 0 <= args.first < args.every:
-        raise base.Fail(f"--first {args.first} is not from 0 to {args.every - 1}, as --every {args.every} requires", "give --every N with a greater N")
+        raise base.Fail(f"--first {args.first} is not from 0 to {args.every - 1}, as --every {args.every} requires", f"give --first from 0 to {args.every - 1}, or a greater --every")
     names = args.crates or list(CRATES)
     if args.list:
-        for name in names:
-            print(listed(name, args.first, args.every), end="")
+        text = "".join(listed(name, args.first, args.every) for name in names)
+        print(text, end="")
+        if not text:
+            base.say("there is no such variant")
         return 0
     folder = copy()
     few = [name for name in names if not tried(name, args.first, args.every, folder)]
     if few:
-        raise base.Fail(f"too few of the variants are caught: {', '.join(few)}", "add a test for each that is wrong; list in Documentation/testing.rst those that are equal to the source")
+        raise base.Fail(f"too few of the variants are caught: {', '.join(few)}", "add a test for each that is wrong; add those that are equal to the source to EXCLUDED in scripts/qp/variants.py")
     return 0
 
 

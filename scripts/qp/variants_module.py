@@ -3,8 +3,8 @@
 
 cargo-mutants cannot build a module, but it lists the variants of any Rust that a Cargo package names. Each
 is put into a copy of the checkout, and runs the cases that need no special guest, up to the first
-that fails. If none does, the programs of tools/examples run, which resize CQs, and Linux's NVMe, which has
-the queue pairs of ULPs.
+that fails. If none does, three more guests run: the KUnit suites on the debug kernel, then the programs of
+tools/examples, which resize CQs, then Linux's NVMe, which uses the queue pairs of ULPs.
 """
 
 import json
@@ -14,13 +14,11 @@ import subprocess
 import tempfile
 import tomllib
 
-from qp import base, kernel as kernels, lines
+from qp import base, kernel as kernels, kunit, lines
 
 FOLDERS = ("hw", "life", "object")
 # Percent of the variants that have to be caught.
 GOAL = 90
-# Not tried, of a crate neither: nearly all of these join fields of disjoint bits, where ^ is equal to |.
-EQUAL = r"replace \| with \^"
 # The package that names the sources of the module.
 MANIFEST = """[package]
 name = "qpair-module"
@@ -39,6 +37,8 @@ LONG = ("knobs/garbage_in_each_word", "knobs/ended_by_the_host", "device/ended_b
 # The table of the guests of verbs, that of NVMe, and what runs there.
 VERBS, STORAGE = base.TOP / "provider/tests.toml", "storage"
 NVME = "roce storage nvme --srq fault limit link reset"
+# The kernel that has KUnit.
+KUNIT = "debug"
 EXAMPLES = base.TOP / "tools/examples"
 # Seconds of a guest, more than the plan allows the same cases; one that takes longer hangs.
 LIMIT = 1200
@@ -48,14 +48,15 @@ CAUGHT = (1, 124, 126)
 SKIPPED = 4
 
 
-def listed(tool, first, every):
-    """One of `every` variants, beginning with `first`: [(name, what cargo-mutants says of it)]."""
+def listed(tool, without, first, every):
+    """One of `every` variants, beginning with `first`: [(name, what cargo-mutants says of it)]. `without` are
+    options that leave some out."""
     with tempfile.TemporaryDirectory() as folder:
         package = pathlib.Path(folder) / "rust"
         shutil.copytree(base.TOP / "rust", package)
         (package / "Cargo.toml").write_text(MANIFEST)
         files = [word for name in FOLDERS for word in ("--file", f"{name}/**")]
-        words = [tool / "cargo-mutants", "mutants", "--list", "--colors", "never", "--dir", package, "--exclude-re", EQUAL, *files]
+        words = [tool / "cargo-mutants", "mutants", "--list", "--colors", "never", "--dir", package, *without, *files]
         names, variants = base.output(*words).splitlines(), json.loads(base.output(*words, "--json"))
     found = [(f"rust/{name}", variant) for name, variant in zip(names, variants, strict=True)]
     return [(name, variant) for name, variant in found if not in_kunit_suite(base.TOP / "rust", variant)][first::every]
@@ -100,6 +101,7 @@ def guests():
 
     return {
         "selftests": (*plan["guests"][GUEST], "--timeout", LIMIT, "--", *command),
+        "KUnit": ("--kernel", KUNIT, "--append", kunit.APPEND, "--timeout", LIMIT, "--", "sh", "-c", kunit.show(kunit.suites("rust"))),
         "examples": of_verbs(["--iommu"], *(words.format(device="qpair0") for words in own)),
         "NVMe": of_verbs(verbs["guest"][STORAGE]["options"], NVME),
     }
@@ -113,25 +115,30 @@ def failure(folder, log):
 
 def failure_in(name, folder, arguments, log):
     """What fails first in a guest; None if nothing does."""
-    words = [str(word) for word in (folder / "scripts/guest", *arguments)]
+    suites = kunit.suites("rust") if KUNIT in arguments else {}
+    if suites and not builds(folder, kernels.get(KUNIT), log):
+        return f"the module of the {KUNIT} kernel does not compile"
+    words, text = [str(word) for word in (folder / "scripts/guest", *arguments)], ""
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True) as guest:
         for line in guest.stdout:
             log.write(line)
+            text += line
             if line.startswith("not ok"):
                 guest.terminate()
                 return line.strip()
     if guest.returncode in (0, SKIPPED):
-        return None
+        # A suite that did not run prints no failure.
+        return next(iter(kunit.judged(suites, 0, text).bad), None)
     if guest.returncode in CAUGHT:
         return f"the guest of {name} ended with status {guest.returncode}"
     raise base.Fail(f"the guest of {name} could not run ({guest.returncode})", f"see {log.name}")
 
 
-def tried(tool, first, every, folder, out):
+def tried(tool, without, first, every, folder, out):
     """Tries the variants in a copy of the checkout. Returns how many compile, how many of them are caught, and
     the names of the others."""
     kernel = kernels.get("stock")
-    variants = listed(tool, first, every)
+    variants = listed(tool, without, first, every)
     total, missed = 0, []
     with open(out / "log", "w", buffering=1) as log:
         why = failure(folder, log) if builds(folder, kernel, log) else "it does not compile"
