@@ -10,6 +10,7 @@ use qpair_abi::entry::{opcode, send_flags, SendWqe, Sge, BLOCK_WORDS};
 use qpair_queue::producer::Rows;
 use qpair_testkit::Rng;
 use qpair_verbs::list::List;
+use qpair_verbs::qp::{Qp, QpParts};
 use qpair_verbs::request::{Payload, Refusal, Request};
 use qpair_verbs::template::Templates;
 use support::{send, usable, Asked, Bench, QPN};
@@ -50,6 +51,25 @@ fn a_refused_request_ends_a_list_and_those_before_it_are_posted() {
 }
 
 #[test]
+fn a_queue_has_no_more_room_than_its_ring() {
+    let bench = Bench::new(Asked::default());
+    let (sq, rq) = (bench.parts.sq_blocks, bench.parts.rq_depth);
+    for (sq_usable, rq_usable, fits) in [(sq, rq, true), (sq + 1, rq, false), (sq, rq + 1, false)] {
+        let parts = QpParts {
+            sq_usable,
+            rq_usable,
+            ..bench.parts
+        };
+        let made = Qp::new(parts, bench.cq.clone(), bench.cq.clone());
+        assert_eq!(
+            made.is_some(),
+            fits,
+            "{sq_usable} of {sq}, {rq_usable} of {rq}"
+        );
+    }
+}
+
+#[test]
 fn a_common_form_is_the_same_request() {
     let mut bench = Bench::new(Asked::default());
     let made = |operation: u32, flags: u32| Request {
@@ -63,6 +83,10 @@ fn a_common_form_is_the_same_request() {
     });
     assert!(templates.get(8, 0).is_none() && templates.get(1, 8).is_none());
     assert!(templates.get(0, 0).is_none(), "not a known one");
+    let all = Templates::new(SendWqe::WORDS, |operation, flags| {
+        Some(made(operation, flags))
+    });
+    assert!(all.get(7, 0).is_some() && all.get(8, 0).is_none());
     let sge = Sge {
         addr: 0x1234_5678_9abc,
         bytes: 77,
