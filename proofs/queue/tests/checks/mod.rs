@@ -14,6 +14,7 @@ pub mod ladder;
 pub mod lifecycle;
 pub mod memory;
 pub mod moderation;
+pub mod notify;
 pub mod pages;
 pub mod pending;
 pub mod poll;
@@ -42,6 +43,7 @@ pub fn all() -> impl Iterator<Item = Check> {
         index::CHECKS,
         credit::CHECKS,
         ring::CHECKS,
+        notify::CHECKS,
         pending::CHECKS,
         channel::CHECKS,
         eq_irq::CHECKS,
