@@ -369,6 +369,10 @@ class Suite(unittest.TestCase):
             run.assert_called_once_with(name, False, 2 * test.SLOWER[kernel])
             self.assertEqual(job.timeout, test.wire_suite.TIMEOUT * test.SLOWER[kernel])
 
+    def test_a_name_that_nothing_has_cannot_be_listed(self):
+        with contextlib.redirect_stdout(io.StringIO()), self.assertRaisesRegex(base.Fail, "no test of fuzz has the name nonsense"):
+            test.run(["--list", "fuzz/nonsense"])
+
     def test_a_fuzzer_passes_if_inputs_have_run_and_none_failed(self):
         log = pathlib.Path(self.enterContext(tempfile.NamedTemporaryFile()).name)
         for name, text in (("uverbs", "after 61 s: 70 inputs"), ("uverbs", "14 s: 70 inputs"), ("frames", "stat::number_of_executed_units: 70")):

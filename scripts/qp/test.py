@@ -7,7 +7,8 @@ layer   what runs
 host    `cargo test` of the workspace: rules, device model, ring code
 mutants the suites of the rules, of the device and of the library, under each wrong variant, which they must catch;
         every interleaving of small instances of the event path and of flow control; the order of memory of the rings
-device  the device in QEMU, without a guest: PCI, properties, DMA, reset, unplug; as a plugin, and with --all linked into it
+device  the device in QEMU, without a guest: PCI, properties, DMA, reset, unplug; as a plugin, and with --all linked into it and
+        as a plugin of backports' QEMU
 kunit   the module's KUnit suites, in the debug kernel
 tree    the driver in the source of the debug kernel: each patch of `make series` builds, checkpatch, clippy, rustdoc,
         and a guest of that kernel
@@ -408,6 +409,11 @@ def listed(layer, names, everything):
     return lines
 
 
+def unknown(layer, names):
+    """The error that nothing in a layer has these names."""
+    return base.Fail(f"no test of {layer} has the name {' or '.join(names)}", f"scripts/test --list {layer}")
+
+
 def show_list(asked, everything):
     """Lists what can be selected, of all layers by default."""
     tell("layer: guest: tests; LAYER/NAME selects tests by the beginning of their name, of `verbs` a guest, of `wire` a network;")
@@ -415,7 +421,10 @@ def show_list(asked, everything):
     left = [layer for layer in LAYERS if layer not in DEFAULT]
     tell(f"by name or with --all alone run: what is in parentheses, and the layers {', '.join(left)}")
     for layer in asked or LAYERS:
-        for line in listed(layer, asked.get(layer), everything):
+        lines = listed(layer, asked.get(layer), everything)
+        if not lines:
+            raise unknown(layer, asked[layer])
+        for line in lines:
             tell(f"{layer}: {line}")
 
 
@@ -446,7 +455,7 @@ def run(argv):
     found = [job for layer in layers for job in found_jobs(layer, Chosen(asked.get(layer), args.all, rounds))]
     for layer in layers:
         if asked.get(layer) and not any(job.layer == layer for job in found):
-            raise base.Fail(f"no test of {layer} has the name {' or '.join(asked[layer])}", f"scripts/test --list {layer}")
+            raise unknown(layer, asked[layer])
     booted = dict.fromkeys(job.kernel for job in found if job.kernel)
     used = {"device": {qemu.DISTRIBUTION}, "packages": {qemu.DISTRIBUTION, qemu.BACKPORTS}}
     emulators = set(qemu.NAMES) if args.all else {qemu.choice()}.union(*(used.get(layer, set()) for layer in layers))
