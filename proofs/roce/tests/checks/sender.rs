@@ -19,6 +19,7 @@ use qpair_roce::tries::Limits;
 
 checks![
     a_gap_is_repeated_once,
+    an_answer_past_a_lost_one_repeats_at_once,
     answers_that_are_not_awaited_change_nothing,
     answers_of_a_wrong_length_or_kind_are_none,
     a_read_is_repeated_from_the_middle,
@@ -47,6 +48,23 @@ fn a_gap_is_repeated_once() {
     assert_eq!(peer.send(), [0; 0]);
     peer.acknowledge(2, Syndrome::Sequence);
     assert_eq!(peer.send(), [2, 3], "there was progress");
+}
+
+/// The answer of the READ before it was lost.
+fn an_answer_past_a_lost_one_repeats_at_once() {
+    for syndrome in [
+        Syndrome::Ack,
+        Syndrome::NotReady(1),
+        Syndrome::Nak(Nak::RemoteAccess),
+    ] {
+        let mut peer = Peer::new(LIMITS);
+        peer.begin(Kind::Read, 300);
+        peer.begin(Kind::Message, 1);
+        assert_eq!(peer.send(), [0, 2]);
+        peer.acknowledge(2, syndrome);
+        assert_eq!(peer.completes(), None, "{syndrome:?}");
+        assert_eq!(peer.send(), [0, 2], "{syndrome:?}");
+    }
 }
 
 fn answers_that_are_not_awaited_change_nothing() {
