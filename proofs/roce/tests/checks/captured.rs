@@ -49,6 +49,12 @@ pub fn opened(frame: &[u8]) -> (Datagram<'_>, Headers, &[u8]) {
     (datagram, headers, payload)
 }
 
+/// The sum of the words of a frame's IPv4 header.
+pub fn sum_of_ipv4(frame: &[u8]) -> u32 {
+    let words = frame[14..34].chunks(2);
+    words.map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum()
+}
+
 fn frames_of_others_parse() {
     for (name, frame) in frames() {
         let (datagram, headers, payload) = opened(&frame);
@@ -95,8 +101,7 @@ fn frames_of_others_are_built_again() {
         let same_migreq = built[bth + 1] == frame[bth + 1];
         assert_eq!(built[bth + 1] & !0x40, frame[bth + 1] & !0x40);
         if is_ipv4 {
-            let sum = built[14..34].chunks(2);
-            let sum: u32 = sum.map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+            let sum = sum_of_ipv4(built);
             assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "the checksum of IPv4");
             let same_id = frame[18..20] == [0, 0];
             built[18..20].copy_from_slice(&frame[18..20]);

@@ -3,6 +3,7 @@
 
 use super::captured::frames;
 use super::captured::opened;
+use super::captured::sum_of_ipv4;
 use super::checks;
 use super::header::headers;
 use super::prop::holds;
@@ -127,11 +128,7 @@ fn the_checksum_of_ipv4_is_right() {
         };
         let mut out = [0; 2000];
         build(&mut out, &route, &headers, payload.len(), nothing).unwrap();
-        let words = out[14..34].chunks_exact(2);
-        let sum: u32 = words
-            .map(|it| u32::from(u16::from_be_bytes([it[0], it[1]])))
-            .sum();
-        assert_eq!(sum % 0xffff, 0, "to {host:#x}");
+        assert_eq!(sum_of_ipv4(&out) % 0xffff, 0, "to {host:#x}");
     }
 }
 
