@@ -101,16 +101,20 @@ def run(argv):
     parser.add_argument("--seed", type=int, default=0, metavar="SEED", help="of the engine's choices; 0, the default, is another one each time")
     parser.add_argument("--accept", action="store_true", help="add inputs that reach new code to the corpus")
     add = parser.add_argument_group("of uverbs").add_argument
-    add("--kernel", choices=kernels.NAMES, default="stock", help="the guest's kernel (%(default)s)")
-    add("--device", choices=fuzz_uverbs.DEVICES, default="qpair", help="%(default)s; roce, the same with a port of RoCE; or soft-RoCE to compare with")
-    add("--as-found", action="store_true", help="do not make an input smaller that fails")
-    add("--replay", type=pathlib.Path, metavar="FILE", help="run the inputs of a file, and print their calls")
+    of_uverbs = [
+        add("--kernel", choices=kernels.NAMES, default="stock", help="the guest's kernel (%(default)s)"),
+        add("--device", choices=fuzz_uverbs.DEVICES, default="qpair", help="%(default)s; roce, the same with a port of RoCE; or soft-RoCE to compare with"),
+        add("--as-found", action="store_true", help="do not make an input smaller that fails"),
+        add("--replay", type=pathlib.Path, metavar="FILE", help="run the inputs of a file, and print their calls"),
+    ]
     args = parser.parse_args(argv)
     base.known("target", [args.target], [*TARGETS, UVERBS])
     if args.target == UVERBS:
         return fuzz_uverbs.fuzz(args)
-    if args.replay:
-        raise base.Fail(f"--replay is of {UVERBS}", f"put the line into proofs/fuzz/corpus/{args.target}.txt, and run scripts/test host/corpus")
+    given = [option.option_strings[0] for option in of_uverbs if getattr(args, option.dest) != option.default]
+    if given:
+        remedy = f"leave it out; to run an input again, put its line into proofs/fuzz/corpus/{args.target}.txt, and run scripts/test host/corpus"
+        raise base.Fail(f"{given[0]} is of {UVERBS}, not of {args.target}", remedy)
     program = build(args.target)
     found, broken = OUT / args.target / "found", OUT / args.target / "broken"
     put(found, corpus(args.target))

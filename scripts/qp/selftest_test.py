@@ -17,7 +17,7 @@ import time
 import unittest
 import unittest.mock
 
-from qp import base, demo, fuzz_uverbs, guest as runner, jobs, ktap, nightly, test, variants, variants_module, verbs, verbs_suite
+from qp import base, demo, fuzz, fuzz_uverbs, guest as runner, jobs, ktap, nightly, test, variants, variants_module, verbs, verbs_suite
 
 
 class Demo(unittest.TestCase):
@@ -238,6 +238,11 @@ class OfTheModule(unittest.TestCase):
 
 
 class Uverbs(unittest.TestCase):
+    def test_its_options_are_refused_for_other_targets(self):
+        for words in (["--replay", "x"], ["--kernel", "debug"], ["--device", "rxe"], ["--as-found"]):
+            with self.assertRaisesRegex(base.Fail, f"{words[0]} is of uverbs, not of parse"):
+                fuzz.run(["parse", *words])
+
     def target(self, fails):
         """One whose inputs fail if this says so."""
 
