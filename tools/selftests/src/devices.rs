@@ -94,11 +94,10 @@ pub(crate) fn load_module(address: &str) -> Result<usize> {
 fn functions() -> Result<Vec<String>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/sys/bus/pci/devices")? {
-        let path = entry?.path();
-        let id = |name: &str| world::text(path.join(name)).unwrap_or_default();
-        if id("vendor").trim() == "0x1234" && id("device").trim() == "0x5150" {
-            let name = path.file_name().context("a device without a name")?;
-            found.push(name.to_string_lossy().into_owned());
+        let address = entry?.file_name().to_string_lossy().into_owned();
+        let id = |name| world::pci_id(&address, name).ok();
+        if (id("vendor"), id("device")) == (Some(0x1234), Some(0x5150)) {
+            found.push(address);
         }
     }
     found.sort();

@@ -105,10 +105,14 @@ pub(crate) fn agree(device: usize) -> anyhow::Result<()> {
     agreed.with_context(text)
 }
 
+/// The vector of the EQ that the CQ of a line is bound to.
+fn vector(device: usize, cq: &Line) -> Result<u32, Errno> {
+    live(device, "eq", cq.word("eq")?)?.word("vector")
+}
+
 /// The vector of the EQ that a CQ of `qpairN` is bound to. `ENOENT`: there is no such CQ.
 pub(crate) fn vector_of_cq(device: usize, number: u32) -> Result<u32, Errno> {
-    let eq = live(device, "cq", number)?.word("eq")?;
-    live(device, "eq", eq)?.word("vector")
+    vector(device, &live(device, "cq", number)?)
 }
 
 /// `ENOENT`: there is no such completion queue.
@@ -118,7 +122,7 @@ pub(super) fn cq(ctx: &Context, number: u32) -> Result<CqNow, Errno> {
     let is_it = |cq: &Object| cq.driver.get("number") == Some(&number);
     let cq = all.into_iter().find(is_it).ok_or(Errno::ENOENT)?;
     Ok(CqNow {
-        vector: vector_of_cq(ctx.device(), number)?,
+        vector: vector(ctx.device(), &now)?,
         depth: now.word("depth")?,
         producer: now.word("producer")?,
         consumer: now.word("consumer")?,
