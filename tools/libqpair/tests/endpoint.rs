@@ -19,8 +19,9 @@ use qpair::{
     Access, Context, Counter, Cq, CqOptions, Duplex, Endpoint, EndpointError, EndpointOptions,
     Fault, Memory, Mr, Number, Pd, Qp, QpOptions, Receive, Rts, Ticket, WorkRequest,
 };
+use qpair_testkit::number;
 use rustix::io::Errno;
-use support::{env_number, machine, Fake};
+use support::{machine, Fake};
 
 fn pair(context: &Context, a: &EndpointOptions, b: &EndpointOptions) -> (Endpoint, Endpoint) {
     let (here, there) = UnixStream::pair().unwrap();
@@ -191,8 +192,8 @@ fn a_port_of_roce_is_reached_by_its_gid() {
 
 #[test]
 fn messages_come_once_in_order_and_always_find_a_receive() {
-    let count = env_number("QPAIR_MESSAGES").unwrap_or(1_000_000);
-    if let Some(seed) = env_number("QPAIR_SEED") {
+    let count = number("QPAIR_MESSAGES").unwrap_or(1_000_000);
+    if let Some(seed) = number("QPAIR_SEED") {
         return talk(seed, count / 2);
     }
     let first = Rng::new().u64(..1 << 32);

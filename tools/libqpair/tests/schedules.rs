@@ -15,18 +15,18 @@ use qpair::{
     Access, Completion, Context, Cq, CqOptions, Memory, Mr, Pd, PostError, Qp, QpOptions, Receive,
     Rts, WorkRequest,
 };
+use qpair_testkit::number;
 use support::bench::connect;
-use support::env_number;
 use support::machine;
 use support::schedule::schedule;
 
 #[test]
 fn random_schedules() {
-    if let Some(seed) = env_number("QPAIR_SEED") {
+    if let Some(seed) = number("QPAIR_SEED") {
         return schedule(seed, || ());
     }
     let first = Rng::new().u64(..1 << 32);
-    for seed in first..first + env_number("QPAIR_SCHEDULES").unwrap_or(60) {
+    for seed in first..first + number("QPAIR_SCHEDULES").unwrap_or(60) {
         if std::panic::catch_unwind(|| schedule(seed, || ())).is_err() {
             panic!("this schedule fails: QPAIR_SEED={seed}");
         }

@@ -8,6 +8,7 @@ mod mutants;
 mod rng;
 
 pub use mutants::Suite;
+pub use rng::number;
 pub use rng::with_seeds;
 pub use rng::Rng;
 

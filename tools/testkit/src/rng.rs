@@ -98,7 +98,7 @@ impl Drop for Printed {
 }
 
 /// The number in an environment variable, if it is set.
-fn number(name: &str) -> Option<u64> {
+pub fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     let number = text.parse();
     Some(number.unwrap_or_else(|_| panic!("{name}={text:?} is not a whole number")))

@@ -643,10 +643,3 @@ impl Kernel for Fake {
         None
     }
 }
-
-/// The number in an environment variable, if it is set.
-pub(crate) fn env_number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    let number = text.parse();
-    Some(number.unwrap_or_else(|_| panic!("{name}={text:?} is not a whole number")))
-}
