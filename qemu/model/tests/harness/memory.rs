@@ -135,6 +135,13 @@ impl Memory {
         inside.then_some(granted)
     }
 
+    /// Whether some of these bytes are granted.
+    fn overlaps(&self, addr: u64, bytes: u64) -> bool {
+        let inner = self.0.borrow();
+        let last = inner.grants.range(..addr.saturating_add(bytes)).next_back();
+        last.is_some_and(|(&first, &(length, _))| addr.saturating_sub(first) < length)
+    }
+
     /// Whether this access is permitted.
     fn allows(&self, addr: u64, bytes: u64, grant: Grant) -> bool {
         let granted = self.granted(addr, bytes);
@@ -297,7 +304,8 @@ pub struct TestHost {
     pub time_is_up: bool,
     /// Whether memory can be mapped at all.
     pub maps: bool,
-    /// A mapping to write memory that may be read alone is refused, and does not fail the test.
+    /// A mapping is refused, and does not fail the test, if only a part of it is granted, or to be
+    /// read alone.
     pub refuses: bool,
     pub traces: Vec<Trace>,
     pub keep_traces: bool,
@@ -350,10 +358,14 @@ impl Host for TestHost {
 
     fn map(&mut self, addr: u64, bytes: u64, writable: bool) -> Option<TestMap> {
         let grant = if writable { Grant::Write } else { Grant::Read };
-        let refused =
-            writable && self.refuses && self.memory.granted(addr, bytes) == Some(Grant::Read);
-        let may =
-            self.maps && self.bus_master && !refused && self.memory.allows(addr, bytes, grant);
+        let memory = &self.memory;
+        let refused = self.refuses
+            && match memory.granted(addr, bytes) {
+                Some(Grant::Read) => writable,
+                Some(_) => false,
+                None => memory.overlaps(addr, bytes),
+            };
+        let may = self.maps && self.bus_master && !refused && memory.allows(addr, bytes, grant);
         may.then(|| {
             self.memory.0.borrow_mut().live_maps += 1;
             TestMap {
