@@ -301,6 +301,12 @@ pub(super) fn loopback(_: &Setup) -> Result<()> {
         let more = |counter| after[counter as usize] - before[counter as usize];
         let wqes = more(Counter::SendWqes);
         ensure!(wqes >= 4000, "{wqes} WQEs: {report}");
+        // A turn posts as many as there is room for under one doorbell.
+        let doorbells = more(Counter::SqDoorbells);
+        ensure!(
+            2 * doorbells <= wqes,
+            "{doorbells} doorbells for {wqes} WQEs: {report}"
+        );
         ensure!(more(Counter::Errors) == 0, "{report}");
     }
     // The limits of the driver are those that the tool names.
