@@ -66,3 +66,25 @@ impl Drop for Ongoing {
         self.0.ended.complete();
     }
 }
+
+#[kernel::macros::kunit_tests(qpair_registrations)]
+mod tests {
+    use super::*;
+    use kernel::time::{
+        Instant,
+        Monotonic, //
+    };
+
+    #[test]
+    fn the_wait_for_one_that_does_not_end_ends() -> Result {
+        let all = Registrations::new()?;
+        let ongoing = Ongoing::new(&all)?;
+        let began = Instant::<Monotonic>::now();
+        all.wait_for_none(1);
+        // A timeout may end up to a jiffy early.
+        assert!(began.elapsed().as_millis() > 900);
+        drop(ongoing);
+        all.wait_for_none(u32::MAX);
+        Ok(())
+    }
+}
