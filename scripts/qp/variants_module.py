@@ -3,8 +3,9 @@
 
 cargo-mutants cannot build a module, but it lists the variants of any Rust that a Cargo package names. Each
 is put into a copy of the checkout, and runs the cases that need no special guest, up to the first
-that fails. If none does, three more guests run: the KUnit suites on the debug kernel, then the programs of
-tools/examples, which resize CQs, then Linux's NVMe, which uses the queue pairs of ULPs.
+that fails. If none does, more guests run: those of links that fail, of ports of RoCE and of sleep, the
+KUnit suites on the debug kernel, the programs of tools/examples, which resize CQs, and Linux's NVMe, which
+uses the queue pairs of ULPs.
 """
 
 import json
@@ -34,6 +35,8 @@ path = "qpair.rs"
 PLAN, GUEST, TESTS = base.TOP / "tools/selftests/plan.toml", "everything", ("everything", "everything-many")
 MORE = ("scale", "vectors", "tuning", "tool")
 LONG = ("knobs/garbage_in_each_word", "knobs/ended_by_the_host", "device/ended_by_the_guest", "processes/ended_by_sigkill")
+# Tests that need guests of their own.
+APART = ("recovery", "roce", "sleep")
 # The table of the guests of verbs, that of NVMe, and what runs there.
 VERBS, STORAGE = base.TOP / "provider/tests.toml", "storage"
 NVME = "roce storage nvme --srq fault limit link reset"
@@ -91,6 +94,11 @@ def guests():
     # A later selector adds what an earlier one has taken away.
     cases = [case for name in TESTS for test in plan["test"] if test["name"] == name for case in test["command"][1:]]
     command = ("qpair-selftest", *cases, *MORE, *(f"!{case}" for case in LONG))
+
+    def of_plan(guest, command):
+        return (*plan["guests"][guest], "--timeout", LIMIT, "--", *command)
+
+    apart = {test["name"]: of_plan(test["guests"][0], test["command"]) for test in plan["test"] if test["name"] in APART}
     verbs = tomllib.loads(VERBS.read_text())
     commands = [program["command"] for program in verbs["program"]]
     own = [words for words in commands if (EXAMPLES / words.split()[0]).with_suffix(".c").exists()]
@@ -100,7 +108,8 @@ def guests():
         return ("--verbs", *options, "--timeout", LIMIT, "--", "sh", "-c", f"{' && '.join(commands)} || exit 1")
 
     return {
-        "selftests": (*plan["guests"][GUEST], "--timeout", LIMIT, "--", *command),
+        "selftests": of_plan(GUEST, command),
+        **apart,
         "KUnit": ("--kernel", KUNIT, "--append", kunit.APPEND, "--timeout", LIMIT, "--", "sh", "-c", kunit.show(kunit.suites("rust"))),
         "examples": of_verbs(["--iommu"], *(words.format(device="qpair0") for words in own)),
         "NVMe": of_verbs(verbs["guest"][STORAGE]["options"], NVME),
