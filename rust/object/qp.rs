@@ -186,6 +186,20 @@ fn pins(
     Ok((sq, rq))
 }
 
+/// The blocks of a kernel ULP's longest send; `None` if no send has so many SGEs.
+fn send_blocks(datagrams: bool, sges: u32) -> Option<u32> {
+    let head = if datagrams {
+        UdWqe::WORDS
+    } else {
+        SendWqe::WORDS
+    };
+    // An atomic has a longer head, and one SGE.
+    let words = (head + sges as usize * Sge::WORDS).max(AtomicWqe::WORDS + Sge::WORDS);
+    let blocks = words.div_ceil(BLOCK_WORDS);
+    // CAST: At most `MAX_BLOCKS`.
+    (blocks <= MAX_BLOCKS).then_some(blocks as u32)
+}
+
 /// The rings of a kernel ULP that hold what is requested; with an SRQ none for receives.
 ///
 /// # Errors
@@ -193,12 +207,6 @@ fn pins(
 /// `EINVAL`: beyond the limits. `EOPNOTSUPP`: one of UC on an SRQ.
 fn shape(limits: &Limits, request: &QpRequest<'_, Verbs>) -> Result<UlpShape> {
     let (cap, srq) = (request.cap, request.srq);
-    let datagrams = request.service == Service::Ud;
-    let head = if datagrams {
-        UdWqe::WORDS
-    } else {
-        SendWqe::WORDS
-    };
     let rq = match srq {
         Some(_) if request.service == Service::Uc => return Err(EOPNOTSUPP),
         Some(_) => None,
@@ -211,15 +219,10 @@ fn shape(limits: &Limits, request: &QpRequest<'_, Verbs>) -> Result<UlpShape> {
     if cap.max_send_sge > limits.send_sges {
         return Err(EINVAL);
     }
-    // An atomic has a longer head, and one SGE.
-    let words = (head + cap.max_send_sge as usize * Sge::WORDS).max(AtomicWqe::WORDS + Sge::WORDS);
-    let blocks = words.div_ceil(BLOCK_WORDS);
-    if blocks > MAX_BLOCKS {
-        return Err(EINVAL);
-    }
+    let datagrams = request.service == Service::Ud;
+    let blocks = send_blocks(datagrams, cap.max_send_sge).ok_or(EINVAL)?;
     let max_send_wr = cap.max_send_wr.max(1);
-    // CAST: At most `MAX_BLOCKS`.
-    let all = max_send_wr.checked_mul(blocks as u32).ok_or(EINVAL)?;
+    let all = max_send_wr.checked_mul(blocks).ok_or(EINVAL)?;
     Ok(UlpShape {
         sizes: Sizes {
             sq: depth(all, limits.log_sq)?,
@@ -574,6 +577,19 @@ impl qp::Operations<Verbs> for Qp {
 #[kernel::macros::kunit_tests(qpair_object_qp)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_send_has_room_for_its_sges() {
+        // A block has eight words, and an SGE two.
+        for (datagrams, head) in [(false, 4), (true, 8)] {
+            for blocks in 1..=4 {
+                let most = (8 * blocks - head) / 2;
+                assert_eq!(send_blocks(datagrams, most), Some(blocks));
+                let more = (blocks < 4).then_some(blocks + 1);
+                assert_eq!(send_blocks(datagrams, most + 1), more);
+            }
+        }
+    }
 
     #[test]
     fn a_path_is_in_the_context() {
