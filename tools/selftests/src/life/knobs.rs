@@ -445,9 +445,10 @@ pub(super) fn gone_silent(setup: &Setup) -> Result<()> {
 }
 
 /// The properties of a function that cases of the same boot rely on.
-const KEPT: [&str; 8] = [
+const KEPT: [&str; 9] = [
     "eqs",
     "max-cqs",
+    "max-frmrs",
     "max-mrs",
     "max-page-shift",
     "max-pds",
