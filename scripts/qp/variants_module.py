@@ -90,27 +90,27 @@ def builds(folder, kernel, log):
 
 def guests():
     """The guests that a variant runs in: {name: arguments of scripts/guest}."""
-    plan = tomllib.loads(PLAN.read_text())
-    # A later selector adds what an earlier one has taken away.
-    cases = [case for name in TESTS for test in plan["test"] if test["name"] == name for case in test["command"][1:]]
-    command = ("qpair-selftest", *cases, *MORE, *(f"!{case}" for case in LONG))
+    plan, verbs = tomllib.loads(PLAN.read_text()), tomllib.loads(VERBS.read_text())
+    tests = {test["name"]: test for test in plan["test"]}
+
+    def of(options, *command):
+        return (*options, "--timeout", LIMIT, "--", *command)
 
     def of_plan(guest, command):
-        return (*plan["guests"][guest], "--timeout", LIMIT, "--", *command)
-
-    apart = {test["name"]: of_plan(test["guests"][0], test["command"]) for test in plan["test"] if test["name"] in APART}
-    verbs = tomllib.loads(VERBS.read_text())
-    commands = [program["command"] for program in verbs["program"]]
-    own = [words for words in commands if (EXAMPLES / words.split()[0]).with_suffix(".c").exists()]
+        return of(plan["guests"][guest], *command)
 
     def of_verbs(options, *commands):
         # A failure is 1: `roce` ends with 125 if the port gets no GID, as a guest that cannot run does.
-        return ("--verbs", *options, "--timeout", LIMIT, "--", "sh", "-c", f"{' && '.join(commands)} || exit 1")
+        return of(("--verbs", *options), "sh", "-c", f"{' && '.join(commands)} || exit 1")
 
+    # A later selector adds what an earlier one has taken away.
+    cases = [case for name in TESTS for case in tests[name]["command"][1:]]
+    commands = [program["command"] for program in verbs["program"]]
+    own = [words for words in commands if (EXAMPLES / words.split()[0]).with_suffix(".c").exists()]
     return {
-        "selftests": of_plan(GUEST, command),
-        **apart,
-        "KUnit": ("--kernel", KUNIT, "--append", kunit.APPEND, "--timeout", LIMIT, "--", "sh", "-c", kunit.show(kunit.suites("rust"))),
+        "selftests": of_plan(GUEST, ("qpair-selftest", *cases, *MORE, *(f"!{case}" for case in LONG))),
+        **{name: of_plan(tests[name]["guests"][0], tests[name]["command"]) for name in APART},
+        "KUnit": of(("--kernel", KUNIT, "--append", kunit.APPEND), "sh", "-c", kunit.show(kunit.suites("rust"))),
         "examples": of_verbs(["--iommu"], *(words.format(device="qpair0") for words in own)),
         "NVMe": of_verbs(verbs["guest"][STORAGE]["options"], NVME),
     }
