@@ -304,8 +304,8 @@ pub struct TestHost {
     pub time_is_up: bool,
     /// Whether memory can be mapped at all.
     pub maps: bool,
-    /// A mapping is refused, and does not fail the test, if only a part of it is granted, or to be
-    /// read alone.
+    /// A mapping is refused, and does not fail the test, if only a part of its memory is granted, or
+    /// if it is to write what may only be read.
     pub refuses: bool,
     pub traces: Vec<Trace>,
     pub keep_traces: bool,
@@ -361,8 +361,7 @@ impl Host for TestHost {
         let memory = &self.memory;
         let refused = self.refuses
             && match memory.granted(addr, bytes) {
-                Some(Grant::Read) => writable,
-                Some(_) => false,
+                Some(granted) => writable && granted == Grant::Read,
                 None => memory.overlaps(addr, bytes),
             };
         let may = self.maps && self.bus_master && !refused && memory.allows(addr, bytes, grant);
