@@ -5,6 +5,7 @@ qp/selftest.py."""
 import fcntl
 import os
 import pathlib
+import select
 import shutil
 import subprocess
 import sys
@@ -307,6 +308,30 @@ class Cache(Sandbox):
                 ran = subprocess.run([base.SCRIPTS / "test", "--help"], env=env | {"PATH": path}, capture_output=True, text=True, timeout=20)
                 self.assertEqual((ran.returncode, ran.stdout[: len(says)]), (0, says))
                 self.assertNotIn("import ", ran.stdout)
+
+    def test_packages_of_the_host_are_installed_one_command_at_a_time(self):
+        tools, place = self.top / "bin", self.top / "xdg/qpair/root"
+        for folder in (tools, place):
+            folder.mkdir(parents=True)
+        # Without mmdebstrap.
+        for tool in ("cut", "date", "dirname", "flock", "grep", "mkdir", "sh", "sha256sum", "uname"):
+            (tools / tool).symlink_to(shutil.which(tool))
+        (tools / "id").write_text("#!/bin/sh\necho 0\n")
+        (tools / "apt-get").write_text("#!/bin/sh\necho apt-get runs >&2\n")
+        for tool in ("id", "apt-get"):
+            (tools / tool).chmod(0o755)
+        env = {"PATH": str(tools), "HOME": str(self.top), "XDG_CACHE_HOME": str(self.top / "xdg")}
+        with open(place / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with base.started([base.SCRIPTS / "root"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waits:
+                # Its first words are that it waits.
+                self.assertTrue(select.select([waits.stderr], [], [], 20)[0])
+                root = subprocess.run([base.SCRIPTS / "root", "--path"], env=env, capture_output=True, text=True).stdout
+                pathlib.Path(root.strip()).mkdir()
+                fcntl.flock(lock, fcntl.LOCK_UN)
+                found, said = waits.communicate(timeout=20)
+        self.assertEqual((waits.returncode, found), (0, root))
+        self.assertRegex(said, r"\Aqpair: waiting for another build .*\n\Z")
 
     def test_help_makes_no_root(self):
         env = {**os.environ, "XDG_CACHE_HOME": str(self.top / "xdg"), "QPAIR_ROOT": ""}
