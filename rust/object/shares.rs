@@ -256,3 +256,68 @@ pub(super) fn refusal(scope: Scope) -> Error {
         Scope::Users => ENOSPC,
     }
 }
+
+#[kernel::macros::kunit_tests(qpair_shares)]
+mod tests {
+    use super::*;
+
+    /// Two contexts of a privileged task, which have all pages but the driver's.
+    fn two() -> Result<(Shares, u16, u16)> {
+        let mut shares = Shares::new();
+        let first = open(&mut shares)?;
+        let second = open(&mut shares)?;
+        assert_eq!((first, second), (1, 2));
+        assert!(is_full(&mut shares));
+        Ok((shares, first, second))
+    }
+
+    fn open(shares: &mut Shares) -> Result<u16> {
+        shares.open(3, None, KBox::new_uninit(GFP_KERNEL)?)
+    }
+
+    fn is_full(shares: &mut Shares) -> bool {
+        open(shares).is_err_and(|error| error == ENOSPC)
+    }
+
+    #[test]
+    fn a_reset_frees_the_pages_of_closed_contexts_alone() -> Result {
+        let (mut shares, first, second) = two()?;
+        shares.abandon(first);
+        shares.begin(0);
+        assert!(is_full(&mut shares));
+        shares.begin(1);
+        assert_eq!(shares.epoch(), 1);
+        assert_eq!(open(&mut shares)?, first);
+        assert!(is_full(&mut shares));
+        // Its context is of an earlier epoch: the device has no objects of it.
+        shares.abandon(second);
+        assert_eq!(open(&mut shares)?, second);
+        Ok(())
+    }
+
+    #[test]
+    fn an_answer_counts_for_the_context_that_was_marked() -> Result {
+        let (mut shares, page, _) = two()?;
+        let destroyed = |shares: &mut Shares| {
+            shares.change(page, |account, _| {
+                account.hold(Kind::Cq);
+                account.hold(Kind::Cq);
+            });
+            shares.mark(page).ok_or(EINVAL)
+        };
+        let held = |shares: &Shares| {
+            let count = |holder: &Holder| holder.account.count(Kind::Cq).held;
+            shares.holder(page).map_or(0, count)
+        };
+
+        let earlier = destroyed(&mut shares)?;
+        shares.close(page);
+        assert_eq!(open(&mut shares)?, page);
+        let marked = destroyed(&mut shares)?;
+        shares.settle(page, earlier, [0; 3]);
+        assert_eq!(held(&shares), 2);
+        shares.settle(page, marked, [0, 1, 0]);
+        assert_eq!(held(&shares), 1);
+        Ok(())
+    }
+}
