@@ -37,8 +37,8 @@ EVERY, EVERY_OF_MODULE = 20, 14
 FIGURES = re.compile(r"times, \d+ to|messages|\d+ seeds|variants caught|stat::number_of_executed_units|^after \d+ s:|^rust/(kernel/rdma|object) |^(not )?ok ")
 
 
-def steps(hours, rounds):
-    """{step: its command}."""
+def steps(hours, rounds, day):
+    """{step: its command} of a day, by its number."""
     seconds = max(1, round(3600 * hours))
     runs = -(-rounds // ROUNDS)
     guests = tomllib.loads(PLAN.read_text())["guests"]
@@ -51,7 +51,6 @@ def steps(hours, rounds):
     found["soak"] = ["scripts/py", "soak", "--time", seconds]
     found["soak-model"] = ["scripts/py", "soak", "--time", seconds, "--model"]
     # Another sample each day.
-    day = datetime.date.today().toordinal()
     found["variants"] = ["scripts/py", "variants", "--every", EVERY, "--first", day % EVERY]
     found["variants-module"] = ["scripts/py", "variants", "module", "--every", EVERY_OF_MODULE, "--first", day % EVERY_OF_MODULE]
     return found
@@ -72,7 +71,7 @@ def run(argv):
     args = parser.parse_args(argv)
     if not 0 < args.hours < 1000 or args.rounds < 1:
         raise base.Fail("--hours is above 0 and below 1000, --rounds above 0")
-    found = steps(args.hours, args.rounds)
+    found = steps(args.hours, args.rounds, datetime.date.today().toordinal())
     base.known("step", args.steps, found)
     chosen = {name: found[name] for name in args.steps or found}
     if args.list:

@@ -42,7 +42,7 @@ class Nightly(unittest.TestCase):
     def test_each_step_has_a_case_and_enough_rounds(self):
         cases = (base.TOP / "tools/selftests/src/life/mod.rs").read_text()
         for rounds in (1, 99, 100, 150, 1999):
-            found = nightly.steps(0.5, rounds)
+            found = nightly.steps(0.5, rounds, 0)
             for name, (case, _guest) in nightly.ENDINGS.items():
                 words = found[name]
                 self.assertIn(f"endings::{case.partition('/')[2]} ", cases)
@@ -51,6 +51,12 @@ class Nightly(unittest.TestCase):
                 self.assertLessEqual(each, nightly.ROUNDS)
         self.assertEqual(found["soak"][-1], 1800)
         self.assertEqual(found["soak-model"][-2:], [1800, "--model"])
+
+    def test_each_day_has_another_sample(self):
+        for name, every in (("variants", nightly.EVERY), ("variants-module", nightly.EVERY_OF_MODULE)):
+            days = [nightly.steps(1, 1, day)[name] for day in range(800_000, 800_000 + every)]
+            firsts = {words[words.index("--first") + 1] for words in days}
+            self.assertEqual((firsts, days[0][days[0].index("--every") + 1]), (set(range(every)), every))
 
     def test_a_time_without_an_end_is_refused(self):
         for words in (["--hours", "nan"], ["--hours", "inf"], ["--hours", "0"], ["--rounds", "0"]):
@@ -186,6 +192,16 @@ class OfTheModule(unittest.TestCase):
         caught = ["not ok 3 data/sizes"] * 9
         self.assertEqual(self.tried([None, "unbuilt", *caught, None]), (10, 9, ["rust/a.rs:4: 10"]))
 
+    def test_the_suites_of_the_copy_have_to_pass(self):
+        with tempfile.TemporaryDirectory() as folder:
+            copy = pathlib.Path(folder)
+            (copy / "rust").mkdir()
+            (copy / "rust/a.rs").write_text("#[kunit_tests(of_the_copy)]\nmod tests {\n    #[test]\n    fn f() {}\n}\n")
+            found = variants_module.guests(copy)
+        self.assertEqual({name: guest.suites for name, guest in found.items() if guest.suites}, {"KUnit": {"of_the_copy": 1}})
+        self.assertIn("of_the_copy/results", found["KUnit"].arguments[-1])
+        self.assertEqual(list(found), ["selftests", *variants_module.APART, "KUnit", "examples", "NVMe"])
+
     def test_a_guest_that_cannot_run_catches_nothing(self):
         def failure(text, suites=None):
             with (
@@ -198,7 +214,7 @@ class OfTheModule(unittest.TestCase):
                 (copy / "scripts/guest").write_text(f"#!/bin/sh\n{text}\n")
                 (copy / "scripts/guest").chmod(0o755)
                 with open(copy / "log", "w") as log:
-                    return variants_module.failure(copy, log)
+                    return variants_module.failure(variants_module.guests(copy), copy, log)
 
         self.assertEqual([failure(f"exit {status}") for status in (0, 4)], [None, None])
         self.assertEqual(failure("exit 126"), "the guest of selftests ended with status 126")
@@ -208,7 +224,7 @@ class OfTheModule(unittest.TestCase):
         self.assertEqual(failure("case $* in *storage*) exit 1 ;; esac"), "the guest of NVMe ended with status 1")
         self.assertEqual(failure("case $* in *'resize qpair0 20 srq'*) exit 1 ;; esac"), "the guest of examples ended with status 1")
         # Their commands never end with the status of a guest that cannot run.
-        command = variants_module.guests()["NVMe"][-3:]
+        command = variants_module.guests(base.TOP)["NVMe"].arguments[-3:]
         self.assertEqual(command[:2], ("sh", "-c"))
         command = command[2].replace(variants_module.NVME, "(exit 125)")
         self.assertEqual(subprocess.run(["sh", "-c", command]).returncode, 1)

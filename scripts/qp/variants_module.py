@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import tomllib
+import typing
 
 from qp import base, kernel as kernels, kunit, lines
 
@@ -88,13 +89,22 @@ def builds(folder, kernel, log):
     return subprocess.run([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=log, stderr=log).returncode == 0
 
 
-def guests():
-    """The guests that a variant runs in: {name: arguments of scripts/guest}."""
+class Guest(typing.NamedTuple):
+    """A guest that a variant runs in."""
+
+    # Of scripts/guest.
+    arguments: tuple
+    # Those that have to pass, of a guest with the kernel that has KUnit: {name: tests}.
+    suites: dict = {}
+
+
+def guests(folder):
+    """The guests that a variant of a copy runs in: {name: Guest}."""
     plan, verbs = tomllib.loads(PLAN.read_text()), tomllib.loads(VERBS.read_text())
     tests = {test["name"]: test for test in plan["test"]}
 
     def of(options, *command):
-        return (*options, "--timeout", LIMIT, "--", *command)
+        return Guest((*options, "--timeout", LIMIT, "--", *command))
 
     def of_plan(guest, command):
         return of(plan["guests"][guest], *command)
@@ -107,50 +117,51 @@ def guests():
     cases = [case for name in TESTS for case in tests[name]["command"][1:]]
     commands = [program["command"] for program in verbs["program"]]
     own = [words for words in commands if (EXAMPLES / words.split()[0]).with_suffix(".c").exists()]
+    suites = kunit.suites(folder / "rust")
+    with_kunit = of(("--kernel", KUNIT, "--append", kunit.APPEND), "sh", "-c", kunit.show(suites))
     return {
         "selftests": of_plan(GUEST, ("qpair-selftest", *cases, *MORE, *(f"!{case}" for case in LONG))),
         **{name: of_plan(tests[name]["guests"][0], tests[name]["command"]) for name in APART},
-        "KUnit": of(("--kernel", KUNIT, "--append", kunit.APPEND), "sh", "-c", kunit.show(kunit.suites("rust"))),
+        "KUnit": with_kunit._replace(suites=suites),
         "examples": of_verbs(["--iommu"], *(words.format(device="qpair0") for words in own)),
         "NVMe": of_verbs(verbs["guest"][STORAGE]["options"], NVME),
     }
 
 
-def failure(folder, log):
+def failure(found, folder, log):
     """What fails first in the guests with the module of a copy; None if nothing does."""
-    ends = (failure_in(name, folder, arguments, log) for name, arguments in guests().items())
+    ends = (failure_in(name, guest, folder, log) for name, guest in found.items())
     return next(filter(None, ends), None)
 
 
-def failure_in(name, folder, arguments, log):
+def failure_in(name, guest, folder, log):
     """What fails first in a guest; None if nothing does."""
-    suites = kunit.suites("rust") if KUNIT in arguments else {}
-    if suites and not builds(folder, kernels.get(KUNIT), log):
+    if guest.suites and not builds(folder, kernels.get(KUNIT), log):
         return f"the module of the {KUNIT} kernel does not compile"
-    words, text = [str(word) for word in (folder / "scripts/guest", *arguments)], ""
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True) as guest:
-        for line in guest.stdout:
+    words, text = [str(word) for word in (folder / "scripts/guest", *guest.arguments)], ""
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True) as run:
+        for line in run.stdout:
             log.write(line)
             text += line
             if line.startswith("not ok"):
-                guest.terminate()
+                run.terminate()
                 return line.strip()
-    if guest.returncode in (0, SKIPPED):
-        # A suite that did not run prints no failure.
-        return next(iter(kunit.judged(suites, 0, text).bad), None)
-    if guest.returncode in CAUGHT:
-        return f"the guest of {name} ended with status {guest.returncode}"
-    raise base.Fail(f"the guest of {name} could not run ({guest.returncode})", f"see {log.name}")
+    if run.returncode in CAUGHT:
+        return f"the guest of {name} ended with status {run.returncode}"
+    if run.returncode not in (0, SKIPPED):
+        raise base.Fail(f"the guest of {name} could not run ({run.returncode})", f"see {log.name}")
+    # A suite that did not run prints no failure.
+    return next(iter(kunit.judged(guest.suites, 0, text).bad), None) if guest.suites else None
 
 
 def tried(tool, without, first, every, folder, out):
     """Tries the variants in a copy of the checkout. Returns how many compile, how many of them are caught, and
     the names of the others."""
     kernel = kernels.get("stock")
-    variants = listed(tool, without, first, every)
+    variants, found = listed(tool, without, first, every), guests(folder)
     total, missed = 0, []
     with open(out / "log", "w", buffering=1) as log:
-        why = failure(folder, log) if builds(folder, kernel, log) else "it does not compile"
+        why = failure(found, folder, log) if builds(folder, kernel, log) else "it does not compile"
         if why:
             raise base.Fail(f"the module as it is: {why}", f"see {out / 'log'}")
         for number, (name, variant) in enumerate(variants, 1):
@@ -159,7 +170,7 @@ def tried(tool, without, first, every, folder, out):
             print(f"== {name}", file=log, flush=True)
             source.write_text(changed(text, variant))
             compiles = builds(folder, kernel, log)
-            why = failure(folder, log) if compiles else "it does not compile"
+            why = failure(found, folder, log) if compiles else "it does not compile"
             source.write_text(text)
             total += compiles
             base.say(f"{number} of {len(variants)}: {name}: {why or 'not caught'}")
