@@ -113,7 +113,8 @@ def run(argv):
         return fuzz_uverbs.fuzz(args)
     given = [option.option_strings[0] for option in of_uverbs if getattr(args, option.dest) != option.default]
     if given:
-        remedy = f"leave it out; to run an input again, put its line into proofs/fuzz/corpus/{args.target}.txt, and run scripts/test host/corpus"
+        again = f"; to run an input again, put its line into proofs/fuzz/corpus/{args.target}.txt, and run scripts/test host/corpus"
+        remedy = f"leave it out{again if args.replay else ''}"
         raise base.Fail(f"{given[0]} is of {UVERBS}, not of {args.target}", remedy)
     program = build(args.target)
     found, broken = OUT / args.target / "found", OUT / args.target / "broken"
@@ -129,7 +130,10 @@ def run(argv):
                 OUT / args.target / "log",
             )  # fmt: skip
         except base.Fail as failure:
-            for path in sorted(set(broken.iterdir()) - before):
+            new = sorted(set(broken.iterdir()) - before)
+            if not new:
+                raise
+            for path in new:
                 print(path.read_bytes().hex())
             raise base.Fail(f"{failure}", f"add the line to {base.TOP.name}/proofs/fuzz/corpus/{args.target}.txt, and mend it") from None
         for line in (OUT / args.target / "log").read_text(errors="replace").splitlines():
