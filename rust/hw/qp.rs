@@ -251,7 +251,7 @@ impl QueuePair {
         id: u64,
     ) -> Result<Index, Refused> {
         let count = (head.len() + sges.len() * Sge::WORDS).div_ceil(BLOCK_WORDS);
-        // `room_as_asked` refuses none, and more than `MAX_BLOCKS`.
+        // `room_as_asked` refuses 0 blocks, and more than `MAX_BLOCKS`.
         let count = u32::try_from(count).map_err(|_| Refused::TooLarge)?;
         let mut batch = self.sq.batch(Ring::view);
         let mut room = batch.room_as_asked(count, signal)?;

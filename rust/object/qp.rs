@@ -186,6 +186,9 @@ fn pins(
     Ok((sq, rq))
 }
 
+// An atomic has a longer head than a send, and one SGE.
+const _: () = assert!(AtomicWqe::WORDS + Sge::WORDS <= BLOCK_WORDS);
+
 /// The blocks of a kernel ULP's longest send; `None` if no send has so many SGEs.
 fn send_blocks(datagrams: bool, sges: u32) -> Option<u32> {
     let head = if datagrams {
@@ -193,9 +196,7 @@ fn send_blocks(datagrams: bool, sges: u32) -> Option<u32> {
     } else {
         SendWqe::WORDS
     };
-    // An atomic has a longer head, and one SGE.
-    let words = (head + sges as usize * Sge::WORDS).max(AtomicWqe::WORDS + Sge::WORDS);
-    let blocks = words.div_ceil(BLOCK_WORDS);
+    let blocks = (head + sges as usize * Sge::WORDS).div_ceil(BLOCK_WORDS);
     // CAST: At most `MAX_BLOCKS`.
     (blocks <= MAX_BLOCKS).then_some(blocks as u32)
 }
@@ -580,12 +581,12 @@ mod tests {
 
     #[test]
     fn a_send_has_room_for_its_sges() {
-        // A block has eight words, and an SGE two.
-        for (datagrams, head) in [(false, 4), (true, 8)] {
-            for blocks in 1..=4 {
-                let most = (8 * blocks - head) / 2;
+        let (block, sge, max_blocks) = (BLOCK_WORDS as u32, Sge::WORDS as u32, MAX_BLOCKS as u32);
+        for (datagrams, head) in [(false, SendWqe::WORDS), (true, UdWqe::WORDS)] {
+            for blocks in 1..=max_blocks {
+                let most = (block * blocks - head as u32) / sge;
                 assert_eq!(send_blocks(datagrams, most), Some(blocks));
-                let more = (blocks < 4).then_some(blocks + 1);
+                let more = (blocks < max_blocks).then_some(blocks + 1);
                 assert_eq!(send_blocks(datagrams, most + 1), more);
             }
         }
