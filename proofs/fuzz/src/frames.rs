@@ -130,7 +130,8 @@ impl World {
         let keys = Keys::new(&mut f, rights, from.arbitrary()?);
         let m = f.m(HERE);
         m.memory.keep_done();
-        // A region is mapped by its own rights, which may be more than those of the queue pair.
+        // A region is mapped by its own rights, which may be more than those of the queue pair, and
+        // whole, also if a window permits a part of it.
         m.f.host_mut().refuses = true;
         let mut world = Self {
             f,

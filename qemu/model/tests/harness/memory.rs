@@ -28,7 +28,7 @@ pub enum Done {
 #[derive(Default)]
 struct Inner {
     pages: HashMap<u64, Box<[u8; 4096]>>,
-    /// By first byte: length, and permitted accesses.
+    /// By first byte: length, and permitted accesses. None overlaps another.
     grants: BTreeMap<u64, (u64, Grant)>,
     next: u64,
     /// An access outside of the grants is a DMA fault, and does not fail the test.
@@ -47,6 +47,12 @@ impl Inner {
     fn page(&mut self, addr: u64) -> &mut [u8; 4096] {
         let page = self.pages.entry(addr >> 12);
         page.or_insert_with(|| Box::new([0; 4096]))
+    }
+
+    /// Whether some of these bytes are granted.
+    fn overlaps(&self, addr: u64, bytes: u64) -> bool {
+        let last = self.grants.range(..addr.saturating_add(bytes)).next_back();
+        last.is_some_and(|(&first, &(length, _))| addr.saturating_sub(first) < length)
     }
 }
 
@@ -75,7 +81,10 @@ impl Memory {
     }
 
     pub fn grant(&self, addr: u64, bytes: u64, grant: Grant) {
-        self.0.borrow_mut().grants.insert(addr, (bytes, grant));
+        let mut inner = self.0.borrow_mut();
+        inner.grants.remove(&addr);
+        assert!(!inner.overlaps(addr, bytes), "{addr:#x} is granted");
+        inner.grants.insert(addr, (bytes, grant));
     }
 
     /// Revokes the grant.
@@ -133,13 +142,6 @@ impl Memory {
         let (&first, &(length, granted)) = inner.grants.range(..=addr).next_back()?;
         let inside = addr - first <= length && bytes <= length - (addr - first);
         inside.then_some(granted)
-    }
-
-    /// Whether some of these bytes are granted.
-    fn overlaps(&self, addr: u64, bytes: u64) -> bool {
-        let inner = self.0.borrow();
-        let last = inner.grants.range(..addr.saturating_add(bytes)).next_back();
-        last.is_some_and(|(&first, &(length, _))| addr.saturating_sub(first) < length)
     }
 
     /// Whether this access is permitted.
@@ -362,7 +364,7 @@ impl Host for TestHost {
         let refused = self.refuses
             && match memory.granted(addr, bytes) {
                 Some(granted) => writable && granted == Grant::Read,
-                None => memory.overlaps(addr, bytes),
+                None => memory.0.borrow().overlaps(addr, bytes),
             };
         let may = self.maps && self.bus_master && !refused && memory.allows(addr, bytes, grant);
         may.then(|| {
