@@ -88,7 +88,11 @@ pub(super) fn query_device(_: &Setup) -> Result<()> {
         ("vendor", device.vendor_id, id("vendor")?),
         ("device", device.vendor_part_id, id("device")?),
         ("revision", device.hw_ver, id("revision")?),
-        ("WRs of an SQ", device.max_qp_wr, limits.max_sq_blocks / 4),
+        (
+            "WRs of an SQ",
+            device.max_qp_wr,
+            limits.max_sq_blocks / MAX_BLOCKS as u32,
+        ),
         ("WRs of an SRQ", device.max_srq_wr, limits.max_rq_depth),
         ("CQEs", device.max_cqe, limits.max_cq_depth),
         ("SGEs", device.max_sge, sges),
