@@ -83,3 +83,17 @@ pub unsafe fn held<T>(mutex: &Mutex<T>) -> Guard<'_, T> {
     // SAFETY: By the caller's promise.
     unsafe { mutex.make_guard_unchecked() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_is_shared_is_locked_once_at_a_time() {
+        let lock = shared(());
+        let guard = lock.try_lock().unwrap();
+        assert!(lock.try_lock().is_none());
+        drop(guard);
+        assert!(lock.try_lock().is_some());
+    }
+}

@@ -128,6 +128,13 @@ mod tests {
     }
 
     #[test]
+    fn a_quarter_of_a_cq_is_slack_at_most() {
+        for (asked, usable) in [(1, 1), (9, 12), (16, 24), (MOST, MOST)] {
+            assert_eq!(cq(asked, MOST).unwrap().usable, usable, "{asked}");
+        }
+    }
+
+    #[test]
     fn what_fits_besides_is_for_inline_data() {
         let inline = |shape: Option<Shape>| shape.unwrap().inline_bytes;
         assert_eq!(inline(sq(8, 1, 0, MOST)), 32);

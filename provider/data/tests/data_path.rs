@@ -4,11 +4,15 @@
 mod support;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use qpair_abi::doorbell;
-use qpair_abi::entry::{opcode, send_flags, SendWqe, Sge, BLOCK_WORDS};
+use qpair_abi::entry::{cqe_flags, opcode, send_flags, Cqe, RecvWqe, SendWqe, Sge};
+use qpair_abi::entry::{BLOCK_WORDS, OWNER};
+use qpair_abi::{doorbell, Number};
 use qpair_queue::producer::Rows;
+use qpair_queue::storage::Storage;
 use qpair_testkit::Rng;
+use qpair_verbs::cq::{Cq, CqParts};
 use qpair_verbs::list::List;
 use qpair_verbs::qp::{Qp, QpParts};
 use qpair_verbs::request::{Payload, Refusal, Request};
@@ -34,6 +38,79 @@ fn a_list_is_submitted_by_one_doorbell() {
     assert_eq!((found[0].cqe.wr_id, found[0].qpn), (1, QPN));
     assert_eq!(found[1].cqe.wr_id, 3);
     assert!(bench.poll(9).is_empty());
+}
+
+#[test]
+fn completions_of_one_kind_are_reported_alike() {
+    let mut bench = Bench::new(Asked::default());
+    bench.post(&[(1, true), (2, true)]).unwrap();
+    bench.post_recv(3).unwrap();
+    assert_eq!((bench.execute(9), bench.receive(9)), (2, 1));
+    let mut found = [(0, false); 4];
+    let count = bench.cq.poll(&mut found, |place, completion, is_alike| {
+        *place = (completion.cqe.wr_id, is_alike);
+    });
+    assert_eq!(found[..count], [(1, false), (2, true), (3, false)]);
+}
+
+#[test]
+fn receives_complete_in_their_own_cq() {
+    let bench = Bench::new(Asked::default());
+    let (number, entries) = (Number::new(6, 1), 4);
+    let ring = bench.memory(entries, Cqe::BYTES);
+    let cq = Cq::new(CqParts {
+        number,
+        ring,
+        depth: entries,
+        usable: entries,
+        doorbells: bench.parts.doorbells,
+    });
+    let cq = Arc::new(cq.unwrap());
+    let parts = QpParts {
+        number,
+        ..bench.parts
+    };
+    let qp = Qp::new(parts, bench.cq.clone(), cq.clone()).unwrap();
+    qp.permit(true, true);
+    qp.post_recv(|receives| receives.put(1, &[])).unwrap();
+    let mut cqe = Cqe {
+        wr_id: 1,
+        qp: number,
+        index: 1,
+        opcode: opcode::RECV,
+        flags: cqe_flags::RECV,
+        ..Cqe::default()
+    }
+    .encode();
+    cqe[Cqe::WORDS - 1] |= OWNER;
+    ring.store_all(0, &cqe);
+    let mut found = [0; 2];
+    let count = cq.poll(&mut found, |id, completion, _| *id = completion.cqe.wr_id);
+    assert_eq!(found[..count], [1]);
+}
+
+#[test]
+fn all_sges_of_a_receive_are_posted() {
+    const SGES: usize = 7;
+    const WORDS: usize = RecvWqe::WORDS + SGES * Sge::WORDS;
+    let bench = Bench::new(Asked {
+        recvs: 1 + SGES as u32,
+        sges: SGES as u32,
+        ..Asked::default()
+    });
+    let sge = |i| Sge {
+        addr: 0x1000 * i,
+        bytes: 5,
+        lkey: 6,
+    };
+    for count in 0..=SGES {
+        let sges: Vec<_> = (1..=count as u64).map(sge).collect();
+        bench.qp.post_recv(|row| row.put(9, &sges)).unwrap();
+        let words: [u64; WORDS] = bench.parts.rq.load_all(count * WORDS);
+        let posted = words[RecvWqe::WORDS..].chunks_exact(Sge::WORDS);
+        let expected = sges.iter().map(Sge::encode);
+        assert!(posted.take(count).eq(expected), "{count} SGEs: {words:x?}");
+    }
 }
 
 #[test]

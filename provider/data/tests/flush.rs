@@ -37,12 +37,13 @@ fn a_series_of_both() {
         bench.qp.data(Payload::Gather(&[]));
         bench.qp.flush(send(2, false), FLUSH);
         bench.qp.atomic_write(write(3), 0x0102_0304_0506_0708);
+        bench.qp.flush(send(4, true), FLUSH);
         bench.qp.complete().unwrap();
     }
-    assert_eq!(bench.doorbell(doorbell::SQ), 3);
-    assert_eq!(bench.execute(9), 3);
+    assert_eq!(bench.doorbell(doorbell::SQ), 4);
+    assert_eq!(bench.execute(9), 4);
     let ids: Vec<_> = bench.poll(4).iter().map(|it| it.cqe.wr_id).collect();
-    assert_eq!(ids, [1, 3]);
+    assert_eq!(ids, [1, 3, 4]);
     let (flush, value) = (&bench.sent[1], &bench.sent[2]);
     assert_eq!((flush.head.opcode, flush.head.flags), (opcode::FLUSH, 0));
     assert_eq!(flush.head.wr_id, 2);

@@ -150,6 +150,13 @@ fn the_unread_completions_of_one_that_ends_free_their_slots() {
     w.complete(0, 1, 1);
     w.complete(1, 2, 2);
     w.complete(0, 3, 3);
+    // A send of it has no slot of the SRQ.
+    w.bench.write(Cqe {
+        qp: NUMBERS[0],
+        index: 1,
+        opcode: opcode::SEND,
+        ..Cqe::default()
+    });
     // A reset: its entries are left out, and those of the other are not.
     let since = w.bench.produced;
     w.qps[0].reset(since, since);
