@@ -360,16 +360,17 @@ fn unsignaled_requests_never_wedge_the_queue() {
     );
 }
 
+/// How often the heads of CQs were published, also of the admin queue's.
+fn heads(fake: &Fake) -> u64 {
+    let function = &fake.machine().function;
+    function.counter(qpair::Counter::CqHeadDoorbells)
+}
+
 #[test]
 fn the_head_is_published_in_batches() {
     let (fake, context) = machine();
     let b = bench(context);
-    let heads = || {
-        fake.machine()
-            .function
-            .counter(qpair::Counter::CqHeadDoorbells)
-    };
-    let before = heads();
+    let before = heads(&fake);
     for id in 0..640 {
         b.near
             .post_send(&[WorkRequest::nop(id).signaled()])
@@ -377,7 +378,33 @@ fn the_head_is_published_in_batches() {
         assert_eq!(poll(&b.cq).len(), 1);
     }
     // A quarter of 64 entries, which is also the length of the SQ.
-    assert_eq!(heads() - before, 40);
+    assert_eq!(heads(&fake) - before, 40);
+}
+
+#[test]
+fn the_head_is_published_for_room_or_if_asked() {
+    let (fake, context) = machine();
+    let b = bench(context);
+    let [cq, other] = [64; 2].map(|entries| Cq::new(&b.context, &CqOptions::new(entries)).unwrap());
+    let on = |cq| QpOptions::new(cq, cq).sq_blocks(16).max_recv_wr(1);
+    let (near, _far) = connect(&b.pd, &on(&cq), &on(&cq));
+    near.post_send(&[WorkRequest::nop(1).signaled()]).unwrap();
+    assert_eq!(poll(&cq).len(), 1);
+    let reserving = |cq| {
+        let before = heads(&fake);
+        let _qp = Qp::new(&b.pd, &on(cq)).unwrap();
+        heads(&fake) - before
+    };
+    assert_eq!(
+        reserving(&cq),
+        reserving(&other),
+        "there is room without it"
+    );
+    let before = heads(&fake);
+    for _ in 0..2 {
+        cq.publish();
+        assert_eq!(heads(&fake), before + 1);
+    }
 }
 
 #[test]
