@@ -175,7 +175,8 @@ pub(super) fn adaptive_follows_the_load(_: &Setup) -> Result<()> {
             loop {
                 let (fewer, same) = measure(vector, rounds, 50)?;
                 seen.push(format!("{fewer}/{same}"));
-                if 2 * fewer * events <= interrupts * same {
+                // Not compared with `interrupts`: on a busy host some of them have several events.
+                if 2 * fewer <= same {
                     break;
                 }
                 ensure!(
