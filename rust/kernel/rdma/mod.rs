@@ -115,6 +115,7 @@ pub use self::{
         PortAttributes, //
     },
     qp::{
+        Destination,
         QpChange,
         QpPath,
         QpRequest,

@@ -5,7 +5,10 @@
 mod attributes;
 mod post;
 
-pub use self::post::SendRequest;
+pub use self::post::{
+    Destination,
+    SendRequest, //
+};
 
 use self::attributes::Kept;
 use super::{

@@ -62,6 +62,7 @@ use crate::{
     kernel::{
         gate::Pass,
         rdma::{
+            Destination,
             Events,
             Operation,
             QpEvent,
@@ -454,6 +455,26 @@ fn widened<const N: usize>(head: [u64; N]) -> ([u64; WORDS], usize) {
     (words, N)
 }
 
+/// The address in the head of a datagram.
+fn addressed(to: &Destination) -> UdWqe {
+    let (gid, gid_high) = words(to.address.gid);
+    let (mac_low, mac_high) = mac_parts(to.address.mac);
+    let mut head = UdWqe {
+        dest: Number::from_raw(to.qpn),
+        q_key: to.q_key,
+        source: to.address.source,
+        hop_limit: to.address.hop_limit,
+        traffic_class: to.address.traffic_class,
+        gid,
+        gid_high,
+        mac_low,
+        mac_high,
+        ..UdWqe::default()
+    };
+    head.set_flow_label(to.address.flow_label);
+    head
+}
+
 /// The words of a send before its SGEs, and their number; without blocks, SGEs and signaling. A
 /// registration is of `buffer`.
 ///
@@ -498,25 +519,13 @@ fn head(request: &SendRequest<'_, Verbs>, buffer: BufferList) -> Result<([u64; W
             ..RegWqe::default()
         };
         widened(head.encode())
-    } else if let Some(to) = request.to {
-        let (gid, gid_high) = words(to.address.gid);
-        let (mac_low, mac_high) = mac_parts(to.address.mac);
-        let mut head = UdWqe {
+    } else if let Some(to) = &request.to {
+        let head = UdWqe {
             opcode,
             flags,
             imm,
-            dest: Number::from_raw(to.qpn),
-            q_key: to.q_key,
-            source: to.address.source,
-            hop_limit: to.address.hop_limit,
-            traffic_class: to.address.traffic_class,
-            gid,
-            gid_high,
-            mac_low,
-            mac_high,
-            ..UdWqe::default()
+            ..addressed(to)
         };
-        head.set_flow_label(to.address.flow_label);
         widened(head.encode())
     } else if matches!(
         request.operation,
@@ -549,7 +558,41 @@ fn head(request: &SendRequest<'_, Verbs>, buffer: BufferList) -> Result<([u64; W
 #[kernel::macros::kunit_tests(qpair_ulp_qp)]
 mod tests {
     use super::*;
-    use crate::queue::index::Depth;
+    use crate::{
+        kernel::rdma::{
+            Gid,
+            UdAddress, //
+        },
+        queue::index::Depth, //
+    };
+
+    #[test]
+    fn a_datagram_has_its_address() {
+        let to = Destination {
+            address: UdAddress {
+                gid: Gid([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]),
+                source: 0x1718,
+                hop_limit: 0x19,
+                traffic_class: 0x1a,
+                flow_label: 0xb_1c1d,
+                mac: [0x21, 0x22, 0x23, 0x24, 0x25, 0x26],
+            },
+            qpn: 0x27,
+            q_key: 0x2829_2a2b,
+        };
+        let head = addressed(&to).encode();
+        let expected = [
+            0,
+            0,
+            0x2829_2a2b_0000_0027,
+            0x1c1d_0b00_1a19_1718,
+            0x0807_0605_0403_0201,
+            0x100f_0e0d_0c0b_0a09,
+            0x0000_2625_2423_2221,
+            0,
+        ];
+        assert_eq!(head, expected);
+    }
 
     fn shape(datagrams: bool, registers: bool) -> UlpShape {
         UlpShape {
