@@ -36,12 +36,13 @@ STORY = [
     ("{op}-bytes", "bytes that the device moved: the file, once"),
     ("send-wqes", "work requests that the device fetched from the process's memory"),
     ("recv-wqes", "buffers that a receiver had posted; WRITE and READ need none"),
+    ("commands", "of the driver, one of which reads the counters: each has a doorbell, a completion and an event"),
     ("sq-doorbells", "writes of the process to post new requests: one for many"),
     ("rq-doorbells", "the same for receive buffers"),
     ("cqes", "completions that the device wrote to the process's memory"),
     ("cq-head-doorbells", "writes of the process to free completion slots"),
-    ("eqes", "events: only for a completion queue that was armed, to sleep"),
-    ("interrupts", "interrupts: one may stand for many events"),
+    ("eqes", "events: the process needs none, as it polls"),
+    ("interrupts", "interrupts: the process causes none either"),
     ("violations", "invalid doorbells: there must be none"),
 ]
 
@@ -75,7 +76,7 @@ def show(name, size, reports):
     print(f"{name} ({number(size)} bytes) went through queue pairs of a process, three times:")
     print()
     print(f"{'':19}" + "".join(f"{op.upper():>12}" for op in OPS))
-    print(f"{'MiB a second':19}" + "".join(f"{report['bytes_per_second'] / 2**20:12.1f}" for report in reports) + "  with the reads and writes of the files, and their SHA-256")
+    print(f"{'MiB a second':19}" + "".join(f"{report['bytes_per_second'] / 2**20:12.1f}" for report in reports) + "  most of the time is for the files and their SHA-256, in the guest")
     for counter, meaning in STORY:
         name = counter.format(op="payload") if "{" in counter else counter
         values = (report["counters"][counter.format(op=op)] for op, report in zip(OPS, reports))
@@ -88,7 +89,7 @@ def show_program():
     lines = (FOLDER / "program").read_text().splitlines()
     rows = [at for at, line in enumerate(lines) if re.match(r" *\d+ +1000 ", line)]
     if not rows:
-        raise base.Fail(f"{PROGRAM} printed no result")
+        raise base.Fail(f"{PROGRAM} printed no result", f"see {FOLDER / 'program'}")
     print(f"An unmodified program of verbs between two processes, {PROGRAM}:")
     print("how many bytes each WRITE has, how many WRITEs there were, the highest and the average MiB a second,")
     print("and millions of WRITEs a second (Mpps):")
