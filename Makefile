@@ -33,7 +33,7 @@ run: ## boot a guest and copy a file through queue pairs [FILE=PATH]
 test: ## run the tests that need only the stock kernel [LAYER='host mutants device stock iommu verbs wire figures'; on request: kunit tree 7.3 debug fuzz, which need a kernel of their own, and packages]
 	@scripts/test $(LAYER)
 
-test-all: ## all tests, in each of their guests and on kernels built for them, all rounds of races: for nights and releases
+test-all: ## all tests, in each of their guests and on kernels built for them, all rounds of races: for releases
 	@scripts/test --all $(LAYER)
 
 nightly: ## what takes hours: fuzzers, each way to end a thousand times, traffic under loss, wrong variants [STEP='endings-kill soak']

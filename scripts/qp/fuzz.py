@@ -11,8 +11,8 @@ Those of proofs/fuzz run on the host under libFuzzer. They begin with the inputs
 proofs/fuzz/corpus and with those that earlier runs have found, in build/fuzz/TARGET. An input that
 breaks a guarantee is printed as a line for the corpus, which the host's tests replay.
 
-uverbs runs in a guest under LibAFL. A process without rights opens the device, and makes what calls
-an input has: commands by ioctl() and write(), with right and wrong handles, lengths and addresses,
+uverbs runs in a guest under LibAFL. A process without rights opens the device, and makes the calls
+of an input: commands by ioctl() and write(), with right and wrong handles, lengths and addresses,
 doorbells, work requests, changes of its memory; it forks, closes, dies, and in a few inputs the
 device is reset or its driver unbound meanwhile. The module is built with counters, as for
 scripts/coverage, which guide the engine. A report of the kernel is a failure, and so is a process
@@ -104,7 +104,7 @@ def run(argv):
     of_uverbs = [
         add("--kernel", choices=kernels.NAMES, default="stock", help="the guest's kernel (%(default)s)"),
         add("--device", choices=fuzz_uverbs.DEVICES, default="qpair", help="%(default)s; roce, the same with a port of RoCE; or soft-RoCE to compare with"),
-        add("--as-found", action="store_true", help="do not make an input smaller that fails"),
+        add("--as-found", action="store_true", help="do not make a failing input smaller"),
         add("--replay", type=pathlib.Path, metavar="FILE", help="run the inputs of a file, and print their calls"),
     ]
     args = parser.parse_args(argv)
@@ -135,7 +135,7 @@ def run(argv):
                 raise
             for path in new:
                 print(path.read_bytes().hex())
-            raise base.Fail(f"{failure}", f"add the line to {base.TOP.name}/proofs/fuzz/corpus/{args.target}.txt, and mend it") from None
+            raise base.Fail(f"{failure}", f"mend what it shows, and add the line to proofs/fuzz/corpus/{args.target}.txt") from None
         for line in (OUT / args.target / "log").read_text(errors="replace").splitlines():
             if line.startswith("stat::"):
                 print(line)

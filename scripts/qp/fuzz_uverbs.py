@@ -204,6 +204,8 @@ class Target:
 
 def fuzz(args):
     """Runs the target; returns its status."""
+    if args.replay and not args.replay.is_file():
+        raise base.Fail(f"--replay {args.replay}: there is no such file", "name one with inputs, such as build/fuzz/uverbs/broken-0123456789abcdef")
     target = Target(args.device, args.kernel)
     name = DEVICES[args.device]
     if args.replay:

@@ -7,7 +7,7 @@
 
 Each step is a command that can be run by itself, and is printed. The steps run one after the other,
 also after one that fails. Their output is in build/nightly; the lines with figures are printed at the
-end. All of them take a day under TCG.
+end. All of them are estimated to take a day under TCG.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def run(argv):
     parser.add_argument("--list", action="store_true", help="print the commands, and run none")
     args = parser.parse_args(argv)
     if not 0 < args.hours < 1000 or args.rounds < 1:
-        raise base.Fail("--hours is above 0 and below 1000, --rounds above 0")
+        raise base.Fail(f"--hours {args.hours}, --rounds {args.rounds}", "give --hours above 0 and below 1000, and --rounds above 0")
     found = steps(args.hours, args.rounds, datetime.date.today().toordinal())
     base.known("step", args.steps, found)
     chosen = {name: found[name] for name in args.steps or found}

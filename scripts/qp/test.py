@@ -35,8 +35,8 @@ How to add a test:
   test by its exit status. A test also fails if the kernel warns, if the module cannot be removed
   afterwards, and, on the debug kernel, if memory leaks.
 
-By default not kunit, tree, 7.3, debug and fuzz run, which build kernels, nor packages. A layer that finds no test
-fails. The last line has the total, and build/test.json all results; build/log/failed has the logs of
+By default, and as the layer `default`, kunit, tree, 7.3, debug and fuzz, which build kernels, are skipped, and so
+are packages. A layer that finds no test fails. The last line has the total, and build/test.json all results; build/log/failed has the logs of
 tests that failed.
 """
 
@@ -422,7 +422,7 @@ def show_list(asked, everything):
     tell("layer: guest: tests; LAYER/NAME selects tests by the beginning of their name, of `verbs` a guest, of `wire` a network;")
     tell("GROUP/CASE is a case of a guest (scripts/guest -- qpair-selftest --list)")
     left = [layer for layer in LAYERS if layer not in DEFAULT]
-    tell(f"by name or with --all alone run: what is in parentheses, and the layers {', '.join(left)}")
+    tell(f"not run by default, only by name or with --all: what is in parentheses, and the layers {', '.join(left)}")
     for layer, lines in found.items():
         for line in lines:
             tell(f"{layer}: {line}")

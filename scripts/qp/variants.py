@@ -137,7 +137,7 @@ def run(argv):
     args = parser.parse_args(argv)
     base.known("crate", args.crates, (*CRATES, MODULE))
     if not 0 <= args.first < args.every:
-        raise base.Fail(f"--first {args.first} is not from 0 to {args.every - 1}, as --every {args.every} requires", "give another --first, or a greater --every")
+        raise base.Fail(f"--first {args.first} is not from 0 to {args.every - 1}", f"with --every {args.every}, --first is below {args.every}; a greater --every allows more")
     names = args.crates or list(CRATES)
     if args.list:
         text = "".join(listed(name, args.first, args.every) for name in names)
