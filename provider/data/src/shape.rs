@@ -112,8 +112,14 @@ mod tests {
     #[test]
     fn every_ring_holds_what_was_asked() {
         for asked in 1..=MOST {
-            for shape in [cq(asked, MOST), rq(asked, 1, MOST), sq(asked, 1, 0, MOST)] {
+            for (shape, bytes) in [
+                (cq(asked, MOST), Cqe::BYTES),
+                (rq(asked, 1, MOST), BLOCK_BYTES),
+                (rq(asked, 15, MOST), 4 * BLOCK_BYTES),
+                (sq(asked, 1, 0, MOST), BLOCK_BYTES),
+            ] {
                 let Some(shape) = shape else { continue };
+                assert_eq!(shape.bytes, shape.entries as usize * bytes);
                 assert!(shape.entries.is_power_of_two() && shape.entries <= MOST);
                 assert!(shape.usable >= asked && shape.usable <= shape.entries);
                 // Slack, unless the limit leaves none.
@@ -173,6 +179,8 @@ mod tests {
         assert_eq!(srq(MOST, 15, MOST).unwrap().entries, MOST);
         let shared = srq(5, 4, MOST).unwrap();
         assert_eq!((shared.usable, shared.bytes), (8, 8 * 128));
+        // Without slack.
+        assert_eq!(srq(8, 1, MOST).unwrap().entries, 8);
         assert_eq!((srq(0, 1, MOST), srq(MOST + 1, 1, MOST)), (None, None));
     }
 }
