@@ -417,8 +417,9 @@ def unknown(layer, names):
 def show_list(asked, everything):
     """Lists what can be selected, of all layers by default."""
     found = {layer: listed(layer, asked.get(layer), everything) for layer in asked or LAYERS}
-    for layer in (layer for layer, lines in found.items() if not lines):
-        raise unknown(layer, asked[layer])
+    without = next((layer for layer, lines in found.items() if not lines), None)
+    if without:
+        raise unknown(without, asked[without])
     tell("layer: guest: tests; LAYER/NAME selects tests by the beginning of their name, of `verbs` a guest, of `wire` a network;")
     tell("GROUP/CASE is a case of a guest (scripts/guest -- qpair-selftest --list)")
     left = [layer for layer in LAYERS if layer not in DEFAULT]
