@@ -58,6 +58,11 @@ LOCK_LOOK = 0.1
 # Seconds after which a step that is usually quick reports that it is running.
 QUIET_FOR = 3.0
 
+# When this process last printed something, on the clock.
+SAID = time.monotonic()
+# Sequences that move a terminal's cursor, or change its colours.
+CONTROLS = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+
 # Causes of a failed download that another one may replace.
 LACKS = "the archive lacks a package"
 GONE = "the archive lacks a version of a package"
@@ -124,6 +129,13 @@ def end_by(number, _frame):
 
 def say(text):
     print(f"qpair: {text}", file=sys.stderr, flush=True)
+    has_said()
+
+
+def has_said():
+    """Notes that this process has just printed something."""
+    global SAID
+    SAID = time.monotonic()
 
 
 def report(text):
@@ -186,12 +198,13 @@ def explain(text):
 
 
 def last_line(path):
+    """The last line of a log with something to print, without what a terminal obeys."""
     with contextlib.suppress(OSError), open(path, "rb") as log:
         log.seek(max(0, os.path.getsize(path) - 4000))
-        lines = re.split(r"[\r\n]", log.read().decode(errors="replace"))
+        lines = re.split(r"[\r\n]", CONTROLS.sub("", log.read().decode(errors="replace")))
         for line in reversed(lines):
-            if line.strip():
-                return line.strip()
+            if line := "".join(filter(str.isprintable, line)).strip():
+                return line
     return ""
 
 

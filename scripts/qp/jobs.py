@@ -31,6 +31,11 @@ MOST_FAILED = 200
 # How many of the dearest jobs are listed.
 DEAREST = 12
 
+# Seconds without output after which the jobs that run are reported.
+REPORT_AFTER = 60.0
+# Seconds between two checks of that.
+POLL = 1.0
+
 # Seconds after which a failure is one: a signal may end a job's process before this process takes its
 # own.
 SETTLED = 0.5
@@ -41,13 +46,16 @@ LOGGED = threading.local()
 
 def tell(text):
     print(text, flush=True)
+    base.has_said()
 
 
 def log_of(name):
-    """The log of a part of the running job."""
+    """The log of a part of the job that runs in this thread."""
     LOGS.mkdir(parents=True, exist_ok=True)
     path = LOGS / (re.sub(r"[^\w.-]+", "-", name) + ".log")
-    LOGGED.paths = [*getattr(LOGGED, "paths", []), path]
+    # Other commands have logs without a job.
+    if path not in (paths := getattr(LOGGED, "paths", [])):
+        paths.append(path)
     return path
 
 
@@ -121,9 +129,14 @@ class Job:
     worked: float = 0
     # The logs of its failures.
     logs: list[pathlib.Path] = dataclasses.field(default_factory=list)
+    # The logs of this run, and when it started, on the clock; None if it does not run.
+    opened: list[pathlib.Path] = dataclasses.field(default_factory=list)
+    started: float | None = None
 
     def run(self, slower):
-        start, before, LOGGED.paths, say = time.monotonic(), base.worked(), [], None
+        start, before, say = time.monotonic(), base.worked(), None
+        self.opened = LOGGED.paths = []
+        self.started = start
         try:
             count = self.call(slower)
         except base.Fail as failure:
@@ -133,6 +146,7 @@ class Job:
         except Exception as fault:
             say = functools.partial(base.say, traceback.format_exc())
             count = ktap.Count(failed=1, bad=[f"{type(fault).__name__}: {fault}"])
+        self.started, LOGGED.paths = None, []
         self.took, self.worked = time.monotonic() - start, base.worked() - before
         if count.failed:
             time.sleep(SETTLED)
@@ -142,7 +156,7 @@ class Job:
         if say:
             say()
         if count.failed:
-            logs = [path for path in LOGGED.paths if path.exists()]
+            logs = [path for path in self.opened if path.exists()]
             self.logs += map(keep, logs)
             for path in logs[:1]:
                 show_end(path)
@@ -152,6 +166,26 @@ class Job:
     @property
     def short(self):
         return self.name.partition(":")[0]
+
+    def report(self, now):
+        """Says how long it has run, and the last line of the log that was written to last."""
+        if (started := self.started) is not None:
+            logs = sorted((path for path in self.opened if path.exists()), key=lambda path: path.stat().st_mtime_ns)
+            line = base.last_line(logs[-1]).removeprefix("qpair: ") if logs else ""
+            base.report(f"{self.layer}: {self.name}: {max(now - started, 0):.0f} s{', ' if line else ''}{line}")
+
+
+def is_quiet(now):
+    """Whether nothing was printed for so long that a user may take the jobs for hung."""
+    return now - base.SAID >= REPORT_AFTER
+
+
+def report_until(over, found):
+    """Reports the jobs that run, each time that nothing was printed for a while."""
+    while not over.wait(POLL):
+        if is_quiet(now := time.monotonic()):
+            for job in found:
+                job.report(now)
 
 
 def side_by_side(calls, jobs):
@@ -195,10 +229,16 @@ def run(found):
     def run_lane(lane, slower):
         return {job: job.run(slower) for job in lane}
 
-    counts = {}
-    for lane in side_by_side([functools.partial(run_lane, lane, slower) for lane in beside], GUESTS):
-        counts.update(lane)
-    counts.update(run_lane([job for job in found if job.alone], 1))
+    counts, over = {}, threading.Event()
+    reports = threading.Thread(target=report_until, args=(over, found), daemon=True)
+    reports.start()
+    try:
+        for lane in side_by_side([functools.partial(run_lane, lane, slower) for lane in beside], GUESTS):
+            counts.update(lane)
+        counts.update(run_lane([job for job in found if job.alone], 1))
+    finally:
+        over.set()
+        reports.join()
     return {job: counts[job] for job in found}
 
 

@@ -553,6 +553,33 @@ base.main(lambda _: print(jobs.run([jobs.Job("stock", "a", call)])))
                 jobs.begin()
             self.assertEqual([path.read_text() for path in (folder / "failed").iterdir()], ["why"] * 2)
 
+    def test_jobs_that_run_are_reported_once_nothing_was_printed_for_a_while(self):
+        reported = threading.Event()
+        call = lambda _slower: ktap.Count(failed=not reported.wait(30))
+        with (
+            unittest.mock.patch.multiple(jobs, REPORT_AFTER=0.01, POLL=0.01),
+            unittest.mock.patch.object(jobs.Job, "report", lambda *_: reported.set()),
+            contextlib.redirect_stdout(io.StringIO()),
+        ):
+            self.assertEqual([count.failed for count in jobs.run([jobs.Job("stock", "a", call)]).values()], [0])
+        with unittest.mock.patch.object(base, "SAID", 100.0):
+            self.assertEqual([jobs.is_quiet(now) for now in (159.0, 160.0)], [False, True])
+            for say in (base.say, jobs.tell):
+                base.SAID = time.monotonic() - 60
+                with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                    say("a")
+                self.assertFalse(jobs.is_quiet(time.monotonic()))
+
+    def test_a_report_has_the_last_line_that_a_job_wrote(self):
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.object(base, "report") as report:
+            opened = [pathlib.Path(folder) / name for name in ("not-written", "newer", "older")]
+            for path, at in zip(opened[1:], (2, 1)):
+                path.write_text(f"old\nqpair: \x1b[2Jbuilding {path.name}\x07: 20 s\n\x1b[0m\n")
+                os.utime(path, (at, at))
+            jobs.Job("stock", "a", None, started=40, opened=opened).report(100)
+            jobs.Job("stock", "b", None, opened=opened).report(100)
+        self.assertEqual([call.args[0] for call in report.call_args_list], ["stock: a: 60 s, building newer: 20 s"])
+
     def test_the_longest_job_starts_first(self):
         found = [
             jobs.Job("stock", "a: x", None, timeout=100),
