@@ -94,7 +94,8 @@ class Variants(unittest.TestCase):
             (out / "queue/mutants.out").mkdir(parents=True)
             (out / "queue/mutants.out/outcomes.json").write_text(json.dumps(self.OUTCOMES | changed))
             (out / "queue/mutants.out/missed.txt").write_text("a.rs:1: replace f\n")
-            with unittest.mock.patch.multiple(variants, OUT=out, tool=lambda: out, copy=lambda: out), unittest.mock.patch.object(base, "step"):
+            changes = {"OUT": out, "tool": lambda: out, "copy": lambda: out, "listed": lambda *_: "a.rs:1: replace f\n"}
+            with unittest.mock.patch.multiple(variants, **changes), unittest.mock.patch.object(base, "step"):
                 variants.run(["queue", "--every", "20"])
         return said.getvalue()
 
@@ -103,8 +104,9 @@ class Variants(unittest.TestCase):
 
     def test_a_sample_begins_where_it_is_asked_to(self):
         with unittest.mock.patch.object(variants, "tool", pathlib.Path):
-            words = variants.command("queue", 5, 10)
+            words = variants.command("queue", variants.Sample(5, 10, ("a.rs:1: replace (", "b")))
         self.assertEqual(words[words.index("--shard") + 1], "5/10")
+        self.assertEqual([words[place + 1] for place, word in enumerate(words) if word == "--re"], [r"a\.rs:1:\ replace\ \(", "b"])
         for first in ("20", "-1"):
             with self.assertRaisesRegex(base.Fail, f"--first {first} is not from 0 to 19"):
                 variants.run(["queue", "--every", "20", "--first", first, "--list"])
@@ -121,7 +123,7 @@ class Variants(unittest.TestCase):
 
     def test_what_is_equal_is_not_tried(self):
         with unittest.mock.patch.object(variants, "tool", pathlib.Path):
-            words = variants.command("queue", 0, 1)
+            words = variants.command("queue", variants.Sample())
         excluded = "|".join(f"(?:{word})" for option, word in itertools.pairwise(words) if option == "--exclude-re")
         self.assertRegex("a.rs:1:2: replace | with ^ in f", excluded)
         for name in ("|= with ^=", "|| with &&", "| with &", "< with <="):
@@ -132,7 +134,7 @@ class Variants(unittest.TestCase):
             with (
                 tempfile.TemporaryDirectory() as folder,
                 unittest.mock.patch.multiple(variants, OUT=pathlib.Path(folder), tool=str, copy=str),
-                unittest.mock.patch.object(variants_module, "tried", lambda *_: (100, caught, ["a"] * (100 - caught))),
+                unittest.mock.patch.multiple(variants_module, listed=lambda *_: [("a", {})], tried=lambda *_: (100, caught, ["a"] * (100 - caught))),
                 contextlib.redirect_stdout(io.StringIO()),
             ):
                 return variants.run(["module"])
@@ -144,8 +146,20 @@ class Variants(unittest.TestCase):
     def test_too_few_that_are_caught_fail_and_so_do_none(self):
         with self.assertRaisesRegex(base.Fail, "too few of the variants.*: queue"):
             self.tried(caught=16)
-        with self.assertRaisesRegex(base.Fail, "no variant of queue was tried"):
+        with self.assertRaisesRegex(base.Fail, "too few of the variants.*: queue"):
             self.tried(caught=0, timeout=0, missed=0)
+
+    def test_crates_without_a_variant_of_the_name_are_left_out(self):
+        def listed(name, sample):
+            return "a.rs:1: replace f\n" if (name, sample.names) == ("queue", ("f", "g")) else ""
+
+        seen = []
+        with unittest.mock.patch.multiple(variants, listed=listed, copy=str, tried=lambda name, *_: seen.append(name) or True):
+            self.assertEqual(variants.run(["--name", "f", "--name", "g"]), 0)
+            for words in ([], ["--list"]):
+                with self.assertRaisesRegex(base.Fail, "there is no such variant"):
+                    variants.run(["--name", "h", *words])
+        self.assertEqual(seen, ["queue"])
 
 
 class OfTheModule(unittest.TestCase):
@@ -180,11 +194,10 @@ class OfTheModule(unittest.TestCase):
             variant = {"file": "a.rs", "span": self.span((4, 9), (4, 11)), "replacement": "||"}
             listed = [(f"rust/a.rs:4: {number}", variant) for number in range(len(outcomes) - 1)]
             with unittest.mock.patch.multiple(
-                variants_module, listed=lambda *_: listed, builds=builds, failure=lambda *_: left.pop(0),
-                kernels=unittest.mock.Mock(),
+                variants_module, builds=builds, failure=lambda *_: left.pop(0), kernels=unittest.mock.Mock(),
             ), unittest.mock.patch.object(base, "say"):
                 (copy / "out").mkdir()
-                found = variants_module.tried(copy, [], 0, 1, copy, copy / "out")
+                found = variants_module.tried(listed, copy, copy / "out")
             self.assertEqual((source.read_text(), seen[1:]), (self.TEXT, [self.TEXT.replace("&&", "||")] * len(listed)))
         return found
 
@@ -243,9 +256,10 @@ class OfTheModule(unittest.TestCase):
             def output(*words):
                 return json.dumps(found) if "--json" in words else "\n".join(names)
 
-            with unittest.mock.patch.multiple(base, TOP=top, output=output):
-                samples = [[name for name, _ in variants_module.listed(top, [], first, 2)] for first in (0, 1)]
-        self.assertEqual(samples, [["rust/a.rs:0", "rust/a.rs:3"], ["rust/a.rs:2"]])
+            with unittest.mock.patch.object(base, "output", output):
+                listed = variants_module.listed(top, [], top)
+        samples = [[name for name, _ in sample.of(listed)] for sample in (variants.Sample(0, 2), variants.Sample(1, 2), variants.Sample(names=("rs:2", "rs:3")))]
+        self.assertEqual(samples, [["rust/a.rs:0", "rust/a.rs:3"], ["rust/a.rs:2"], ["rust/a.rs:2", "rust/a.rs:3"]])
 
     def test_a_source_that_fails_is_an_error(self):
         for outcomes in (["not ok 1 control"], ["unbuilt"]):

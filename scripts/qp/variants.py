@@ -5,6 +5,10 @@
     scripts/py variants queue --every 10              a tenth of them, evenly spread
     scripts/py variants queue --every 10 --first 5    another tenth
     scripts/py variants queue --list                  what they are
+    scripts/py variants queue --name 'in PageList::push'    those whose names, as --list prints them, have this
+
+A name has the line and the column of its place, which move: --name is better without them. --every tries
+one of N of those that --name leaves.
 
 The variants of wrong.toml are written by hand, each of a known mistake. These show which code no
 test checks. Each is a build and a run of the crate's tests in a copy of the checkout, in
@@ -20,7 +24,9 @@ build/variants.
 
 import argparse
 import json
+import re
 import shutil
+import typing
 
 from qp import base, cache, payload, variants_module
 from qp.guest import positive
@@ -78,23 +84,42 @@ def copy():
     return folder
 
 
+class Sample(typing.NamedTuple):
+    """Which variants are tried."""
+
+    # One of `every`, beginning with `first`.
+    first: int = 0
+    every: int = 1
+    # Only those that have one of these in their names, if there are any.
+    names: tuple = ()
+
+    def of(self, listed):
+        """Those of the module: `listed` are (name, what cargo-mutants says of it)."""
+        return [one for one in listed if not self.names or any(name in one[0] for name in self.names)][self.first :: self.every]
+
+    def options(self):
+        """The same for cargo-mutants."""
+        named = [word for name in self.names for word in ("--re", re.escape(name))]
+        return [*named, "--sharding", "round-robin", "--shard", f"{self.first}/{self.every}"]
+
+
 def without():
     """Options of cargo-mutants that leave out what is not tried."""
     return [word for name in EXCLUDED for word in ("--exclude-re", name)]
 
 
-def command(name, first, every, folder=base.TOP):
-    """The command that tries one of `every` variants of a crate in a folder, beginning with `first`."""
+def command(name, sample, folder=base.TOP):
+    """The command that tries a sample of the variants of a crate in a folder."""
     changed, tests, *more = CRATES[name]
     words = [tool() / "cargo-mutants", "mutants", "--dir", folder, "--package", changed, "--test-package", tests, "--output", OUT / name]
-    return [*words, *more, *without(), "--sharding", "round-robin", "--shard", f"{first}/{every}", "--no-shuffle", "--colors", "never"]
+    return [*words, *more, *without(), *sample.options(), "--no-shuffle", "--colors", "never"]
 
 
-def listed(name, first, every):
-    """The names of one of `every` variants, beginning with `first`, each a line."""
+def listed(name, sample):
+    """The names of a sample of the variants, each a line."""
     if name == MODULE:
-        return "".join(f"{line}\n" for line, _ in variants_module.listed(tool(), without(), first, every))
-    return base.output(*command(name, first, every), "--list")
+        return "".join(f"{line}\n" for line, _ in sample.of(variants_module.listed(tool(), without(), base.TOP)))
+    return base.output(*command(name, sample), "--list")
 
 
 def judged(folder):
@@ -104,24 +129,26 @@ def judged(folder):
     return caught + found["missed"], caught, (folder / "missed.txt").read_text().splitlines()
 
 
-def of_a_crate(name, first, every, folder):
-    """Tries the variants of a crate in a copy of the checkout, as `judged`."""
+def of_a_crate(name, sample, folder):
+    """Tries a sample of the variants of a crate in a copy of the checkout, as `judged`."""
     # The status is 2 if any is missed, and 3 if any has hung.
-    words = ["sh", "-c", '"$@" || case $? in 2 | 3) ;; *) exit 1 ;; esac', "sh", *command(name, first, every, folder), "--in-place"]
+    words = ["sh", "-c", '"$@" || case $? in 2 | 3) ;; *) exit 1 ;; esac', "sh", *command(name, sample, folder), "--in-place"]
     base.step(f"variants of {name}", words, OUT / name / "log", env={"CARGO_TARGET_DIR": str(OUT / "target"), "CARGO_INCREMENTAL": "1"})
     return judged(OUT / name / "mutants.out")
 
 
-def tried(name, first, every, folder):
-    """Tries the variants of a crate or of the module in a copy of the checkout; whether enough are caught."""
+def tried(name, sample, folder):
+    """Tries a sample of the variants of a crate or of the module in a copy of the checkout; whether enough are caught."""
     (OUT / name).mkdir(parents=True, exist_ok=True)
     cache.need_space((OUT, SIZE))
     if name == MODULE:
-        goal, (total, caught, missed) = variants_module.GOAL, variants_module.tried(tool(), without(), first, every, folder, OUT / name)
+        variants = sample.of(variants_module.listed(tool(), without(), folder))
+        goal, (total, caught, missed) = variants_module.GOAL, variants_module.tried(variants, folder, OUT / name)
     else:
-        goal, (total, caught, missed) = GOAL, of_a_crate(name, first, every, folder)
+        goal, (total, caught, missed) = GOAL, of_a_crate(name, sample, folder)
     if not total:
-        raise base.Fail(f"no variant of {name} was tried", f"see {OUT / name / 'log'}")
+        base.say(f"no variant of {name} that was tried compiles, see {OUT / name / 'log'}")
+        return False
     for line in missed:
         print(f"not caught: {line}")
     print(f"{name}: {caught} of {total} variants caught, {100 * caught / total:.1f} %")
@@ -133,20 +160,23 @@ def run(argv):
     parser.add_argument("crates", nargs="*", metavar="CRATE", help=f"{', '.join(CRATES)}; default: all of these. Or {MODULE}")
     parser.add_argument("--every", type=positive, default=1, metavar="N", help="try one of N (%(default)s)")
     parser.add_argument("--first", type=int, default=0, metavar="K", help="begin with the Kth of these N, counted from 0 (%(default)s)")
+    parser.add_argument("--name", action="append", default=[], metavar="TEXT", help="try only those whose names have this text; may be repeated, for those that have one of the texts")
     parser.add_argument("--list", action="store_true", help="print the variants, and try none")
     args = parser.parse_args(argv)
     base.known("crate", args.crates, (*CRATES, MODULE))
     if not 0 <= args.first < args.every:
         raise base.Fail(f"--first {args.first} is not from 0 to {args.every - 1}", f"with --every {args.every}, --first is below {args.every}; a greater --every allows more")
-    names = args.crates or list(CRATES)
+    sample = Sample(args.first, args.every, tuple(args.name))
+    found = {name: listed(name, sample) for name in args.crates or CRATES}
     if args.list:
-        text = "".join(listed(name, args.first, args.every) for name in names)
-        print(text, end="")
-        if not text:
-            base.say("there is no such variant")
+        print("".join(found.values()), end="")
+    if not any(found.values()):
+        raise base.Fail("there is no such variant", "`scripts/py variants --list` prints the names; --name is a part of one, and a smaller --every leaves more")
+    if args.list:
         return 0
+    names = [name for name, variants in found.items() if variants]
     folder = copy()
-    few = [name for name in names if not tried(name, args.first, args.every, folder)]
+    few = [name for name in names if not tried(name, sample, folder)]
     if few:
         raise base.Fail(f"too few of the variants are caught: {', '.join(few)}", "add a test for each that is wrong; add those that are equal to the source to EXCLUDED in scripts/qp/variants.py")
     return 0

@@ -52,18 +52,18 @@ CAUGHT = (1, 124, 126)
 SKIPPED = 4
 
 
-def listed(tool, without, first, every):
-    """One of `every` variants, beginning with `first`: [(name, what cargo-mutants says of it)]. `without` are
-    options that leave some out."""
+def listed(tool, without, top):
+    """All variants of a checkout: [(name, what cargo-mutants says of it)]. `without` are options that leave some
+    out."""
     with tempfile.TemporaryDirectory() as folder:
         package = pathlib.Path(folder) / "rust"
-        shutil.copytree(base.TOP / "rust", package)
+        shutil.copytree(top / "rust", package)
         (package / "Cargo.toml").write_text(MANIFEST)
         files = [word for name in FOLDERS for word in ("--file", f"{name}/**")]
         words = [tool / "cargo-mutants", "mutants", "--list", "--colors", "never", "--dir", package, *without, *files]
         names, variants = base.output(*words).splitlines(), json.loads(base.output(*words, "--json"))
     found = [(f"rust/{name}", variant) for name, variant in zip(names, variants, strict=True)]
-    return [(name, variant) for name, variant in found if not in_kunit_suite(base.TOP / "rust", variant)][first::every]
+    return [(name, variant) for name, variant in found if not in_kunit_suite(top / "rust", variant)]
 
 
 def in_kunit_suite(rust, variant):
@@ -154,11 +154,10 @@ def failure_in(name, guest, folder, log):
     return next(iter(kunit.judged(guest.suites, 0, text).bad), None) if guest.suites else None
 
 
-def tried(tool, without, first, every, folder, out):
-    """Tries the variants in a copy of the checkout. Returns how many compile, how many of them are caught, and
+def tried(variants, folder, out):
+    """Tries variants, as `listed`, in a copy of the checkout. Returns how many compile, how many of them are caught, and
     the names of the others."""
-    kernel = kernels.get("stock")
-    variants, found = listed(tool, without, first, every), guests(folder)
+    kernel, found = kernels.get("stock"), guests(folder)
     total, missed = 0, []
     with open(out / "log", "w", buffering=1) as log:
         why = failure(found, folder, log) if builds(folder, kernel, log) else "it does not compile"
