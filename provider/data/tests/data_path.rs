@@ -13,7 +13,7 @@ use qpair_queue::producer::Rows;
 use qpair_queue::storage::Storage;
 use qpair_testkit::Rng;
 use qpair_verbs::cq::{Cq, CqParts};
-use qpair_verbs::list::List;
+use qpair_verbs::list::{List, SendParts};
 use qpair_verbs::qp::{Qp, QpParts};
 use qpair_verbs::request::{Payload, Refusal, Request};
 use qpair_verbs::template::Templates;
@@ -194,6 +194,29 @@ fn a_common_form_is_the_same_request() {
         );
         bench.sent.clear();
         ids(&bench);
+    }
+}
+
+#[test]
+fn a_list_has_the_forms_of_its_queue_pair() {
+    let bench = Bench::new(Asked::default());
+    let templates = Templates::new(SendWqe::WORDS, |_, _| Some(Request::default()));
+    let parts = QpParts {
+        number: Number::new(7, 1),
+        sends: SendParts {
+            templates,
+            ..bench.parts.sends
+        },
+        ..bench.parts
+    };
+    let qp = Qp::new(parts, bench.cq.clone(), bench.cq.clone()).unwrap();
+    qp.permit(true, true);
+    for (qp, has_forms) in [(&bench.qp, false), (&qp, true)] {
+        let posted = qp.post_send(|list| {
+            assert_eq!(list.template([1, 0]).is_some(), has_forms);
+            Ok(())
+        });
+        posted.unwrap();
     }
 }
 

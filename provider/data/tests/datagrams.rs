@@ -62,7 +62,14 @@ fn sges(count: u64) -> Vec<Sge> {
 #[test]
 fn an_address_and_sges() {
     let mut bench = bench(12, 0);
-    assert!(bench.qp.is_ud() && !Bench::new(Asked::default()).qp.is_ud());
+    for (qp, is_ud) in [(&bench.qp, true), (&Bench::new(Asked::default()).qp, false)] {
+        assert_eq!(qp.is_ud(), is_ud);
+        let posted = qp.post_send(|list| {
+            assert_eq!(list.is_ud(), is_ud);
+            Ok(())
+        });
+        posted.unwrap();
+    }
     for count in [0, 1, 4, 5, 8, 12] {
         let all = sges(count);
         post(&bench, send(count, true), Payload::Gather(&all)).unwrap();

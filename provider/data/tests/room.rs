@@ -5,10 +5,10 @@
 #[allow(dead_code)]
 mod support;
 
-use qpair_abi::entry::Sge;
+use qpair_abi::entry::{Sge, MAX_BLOCKS};
 use qpair_verbs::qp::{Qp, QpParts};
 use qpair_verbs::request::Refusal;
-use support::{Asked, Bench};
+use support::{Asked, Bench, MOST};
 
 #[test]
 fn a_queue_has_no_more_room_than_its_ring() {
@@ -102,4 +102,23 @@ fn a_queue_of_unsignaled_requests_is_full() {
         "a completion that the program did not ask for"
     );
     assert_eq!(bench.post(&[(1, false)]), Err(Refusal::Full));
+}
+
+#[test]
+fn the_last_request_of_the_deepest_ring_has_to_be_signaled() {
+    // The ring keeps room for the largest request, so a program can ask for no more.
+    let sends = MOST - (MAX_BLOCKS as u32 - 1);
+    let mut bench = Bench::new(Asked {
+        sends,
+        ..Asked::default()
+    });
+    for id in 1..sends.into() {
+        bench.post(&[(id, false)]).unwrap();
+    }
+    assert_eq!(bench.post(&[(1, false)]), Err(Refusal::Full));
+    bench.post(&[(2, true)]).unwrap();
+    assert_eq!((bench.execute(MOST), bench.poll(9).len()), (sends, 1));
+    for id in 1..sends.into() {
+        bench.post(&[(id, false)]).unwrap();
+    }
 }

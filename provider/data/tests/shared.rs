@@ -144,6 +144,39 @@ fn a_queue_pair_on_an_srq_has_no_receives_of_its_own() {
 }
 
 #[test]
+fn a_queue_pair_on_an_srq_takes_no_ring_of_receives() {
+    let w = World::new();
+    let parts = QpParts {
+        rq: w.bench.memory(1, 8),
+        rq_depth: 1 << 12,
+        rq_stride: 12,
+        ..w.bench.parts
+    };
+    let cq = || w.bench.cq.clone();
+    assert!(Qp::new(parts, cq(), cq()).is_none());
+    assert!(Qp::on_srq(parts, cq(), cq(), w.srq.clone()).is_some());
+    // Any of the three alone is refused too, so each is replaced.
+    let on_srq = parts.on_srq();
+    let wrong = [
+        QpParts {
+            rq: parts.rq,
+            ..on_srq
+        },
+        QpParts {
+            rq_depth: parts.rq_depth,
+            ..on_srq
+        },
+        QpParts {
+            rq_stride: parts.rq_stride,
+            ..on_srq
+        },
+    ];
+    assert!(wrong
+        .into_iter()
+        .all(|parts| Qp::new(parts, cq(), cq()).is_none()));
+}
+
+#[test]
 fn the_unread_completions_of_one_that_ends_free_their_slots() {
     let mut w = World::new();
     w.post(&[1, 2, 3, 4]).unwrap();

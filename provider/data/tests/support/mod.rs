@@ -22,8 +22,9 @@ use qpair_verbs::shape::{self, Shape};
 use qpair_verbs::template::Templates;
 
 /// The deepest rings.
-const MOST: u32 = 1 << 12;
+pub(crate) const MOST: u32 = 1 << 12;
 pub(crate) const NUMBER: Number = Number::new(3, 1);
+pub(crate) const CQ: Number = Number::new(5, 1);
 pub(crate) const QPN: u32 = 0x010003;
 
 /// Zeroed pages, never freed.
@@ -126,7 +127,7 @@ impl Bench {
         let doorbells = unsafe { Doorbells::new(page.0.cast()) }.unwrap();
         let cq = Arc::new(
             Cq::new(CqParts {
-                number: Number::new(5, 1),
+                number: CQ,
                 ring: of(ring, cq_shape.entries, Cqe::BYTES),
                 depth: cq_shape.entries,
                 usable: cq_shape.usable,
@@ -186,9 +187,14 @@ impl Bench {
         unsafe { mapped(pages.0.cast(), entries, bytes) }.unwrap()
     }
 
+    /// The object and the index that were last written to a doorbell.
+    pub(crate) fn rung(&self, place: u64) -> (Number, u32) {
+        doorbell::parts(self.page.word(place as usize / 8))
+    }
+
     /// The index that was last written to a doorbell.
     pub(crate) fn doorbell(&self, place: u64) -> u32 {
-        doorbell::parts(self.page.word(place as usize / 8)).1
+        self.rung(place).1
     }
 
     /// Entries that a CQ of the program can take until it is overrun, as the device knows it.
