@@ -90,11 +90,11 @@ const fn blocks(words: usize) -> usize {
 }
 
 /// Most blocks of a send request within limits.
-pub const fn most_blocks(sges: u32, inline: u32) -> u32 {
+pub fn most_blocks(sges: u32, inline: u32) -> u32 {
     let gather = sges as usize * Sge::WORDS;
     let inline = (inline as usize).div_ceil(WORD);
     // CAST: A small number, or one that the device refuses.
-    blocks(if gather > inline { gather } else { inline }) as u32
+    blocks(gather.max(inline)) as u32
 }
 
 impl Request {

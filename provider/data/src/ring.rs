@@ -62,10 +62,10 @@ impl Doorbells {
         }
         debug_assert!(place < doorbell::PAGE_BYTES);
         let value = doorbell::value(number, index.get()).to_le();
-        // SAFETY: By the type's invariant; places are constants below the end of the page.
+        // SAFETY: By the type's invariant; the remainder is in the page.
         unsafe {
             self.0
-                .add(place as usize / WORD % (PAGE / WORD))
+                .add(place as usize % PAGE / WORD)
                 .write_volatile(value);
         }
     }

@@ -180,7 +180,8 @@ mod tests {
         let shared = srq(5, 4, MOST).unwrap();
         assert_eq!((shared.usable, shared.bytes), (8, 8 * 128));
         // Without slack.
-        assert_eq!(srq(8, 1, MOST).unwrap().entries, 8);
+        let full = srq(8, 1, MOST).unwrap();
+        assert_eq!((full.entries, full.bytes), (8, 8 * 64));
         assert_eq!((srq(0, 1, MOST), srq(MOST + 1, 1, MOST)), (None, None));
     }
 }
