@@ -165,6 +165,7 @@ pub(crate) fn every_form_arrives() {
         .unwrap();
     let came = poll(&b.cq);
     assert_eq!(came[0].src(), Some(other.number()));
+    assert!(poll(&cq).is_empty(), "neither send is signaled");
     // Unsignaled ones leave the queue never without a completion.
     for _ in 0..100 {
         let datagram = Datagram::send_inline(4, to, b"x");
