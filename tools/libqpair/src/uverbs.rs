@@ -35,10 +35,10 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::kernel::{
     Address, AsyncEvent, Attributes, Change, CounterValues, Gid, Kernel, Keys, NewCq, NewMr, NewQp,
-    NewSrq, Object, QpAttributes, QpState, QpType, ResetAt, Resolved, Retries, Service,
+    NewSrq, Object, QpAttributes, QpType, ResetAt, Resolved, Retries, Service,
 };
 
-use self::change::{address, modify};
+use self::change::{address, modify, state};
 use self::numbers::Numbers;
 
 /// The only port of a device.
@@ -378,14 +378,7 @@ impl Kernel for File {
                 .answer(&mut answer),
         )?;
         Ok(QpAttributes {
-            state: match answer.qp_state {
-                qp_state::RESET => QpState::Reset,
-                qp_state::INIT => QpState::Init,
-                qp_state::RTR => QpState::Rtr,
-                qp_state::RTS => QpState::Rts,
-                qp_state::SQD => QpState::Sqd,
-                _ => QpState::Error,
-            },
+            state: state(answer.qp_state),
             peer: Number::from_raw(answer.dest_qp_num),
             access: answer.qp_access_flags,
             retries: Retries {

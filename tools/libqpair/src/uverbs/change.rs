@@ -3,7 +3,7 @@
 
 use qpair_uverbs::abi::*;
 
-use crate::kernel::{Address, Change, Service};
+use crate::kernel::{Address, Change, QpState, Service};
 
 use super::PORT;
 
@@ -96,6 +96,18 @@ fn destination(at: Address) -> ib_uverbs_qp_dest {
             is_global: 1,
             ..port
         },
+    }
+}
+
+/// The state of a queue pair, by the core's number.
+pub(super) fn state(number: u8) -> QpState {
+    match number {
+        qp_state::RESET => QpState::Reset,
+        qp_state::INIT => QpState::Init,
+        qp_state::RTR => QpState::Rtr,
+        qp_state::RTS => QpState::Rts,
+        qp_state::SQD => QpState::Sqd,
+        _ => QpState::Error,
     }
 }
 
@@ -221,8 +233,28 @@ mod tests {
             assert_eq!(u32::from(asked.dest.port_num), has(AV, 1), "{change:?}");
             if mask & timers != 0 {
                 assert_eq!((asked.retry_cnt, asked.rnr_retry), (3, 5));
+                assert_eq!((asked.max_rd_atomic, asked.timeout), (READS, ANSWER_TIMER));
+            }
+            if mask & limits != 0 {
+                let limits = (asked.max_dest_rd_atomic, asked.min_rnr_timer);
+                assert_eq!(limits, (READS, RECEIVE_TIMER));
             }
         }
+    }
+
+    #[test]
+    fn each_state_has_a_number() {
+        // `enum ib_qp_state`; SQE is of UD.
+        let all = [
+            QpState::Reset,
+            QpState::Init,
+            QpState::Rtr,
+            QpState::Rts,
+            QpState::Sqd,
+            QpState::Error,
+            QpState::Error,
+        ];
+        assert!((0..7).map(state).eq(all));
     }
 
     #[test]
