@@ -135,9 +135,7 @@ impl<'a> Command<'a> {
         let bytes = const { size_of::<T>() };
         let data = if bytes <= BY_VALUE {
             let mut value = [0; BY_VALUE];
-            // SAFETY: `T` is that long, and has no padding.
-            let from = unsafe { std::slice::from_raw_parts((&raw const *from).cast(), bytes) };
-            value[..bytes].copy_from_slice(from);
+            value[..bytes].copy_from_slice(bytes_of(from));
             u64::from_ne_bytes(value)
         } else {
             &raw const *from as u64
@@ -165,6 +163,34 @@ impl<'a> Command<'a> {
         };
         header.num_attrs += 1;
         self
+    }
+
+    /// Shows each part to `kernel`, in a test that takes the kernel's place: the attribute and the bytes,
+    /// which it changes in place of an answer.
+    ///
+    /// # Safety
+    ///
+    /// No part was added by [`part`](Self::part).
+    pub unsafe fn play(self, mut kernel: impl FnMut(u16, &mut [u8])) {
+        let count = usize::from(self.request.header.num_attrs);
+        for attr in &self.request.attrs[..count] {
+            let bytes = usize::from(attr.len);
+            match attr.attr_id {
+                UVERBS_ATTR_CORE_IN | UVERBS_ATTR_UHW_IN | UVERBS_ATTR_WRITE_CMD => {
+                    let mut copy = attr.data.to_ne_bytes().to_vec();
+                    if bytes > BY_VALUE {
+                        // SAFETY: `input` has borrowed a value of that length, without padding.
+                        copy = unsafe { std::slice::from_raw_parts(attr.data as *const u8, bytes) }
+                            .to_vec();
+                    }
+                    kernel(attr.attr_id, &mut copy[..bytes]);
+                }
+                // SAFETY: `output` has borrowed a value of that length, of which any bytes are one.
+                output => kernel(output, unsafe {
+                    std::slice::from_raw_parts_mut(attr.data as *mut u8, bytes)
+                }),
+            }
+        }
     }
 
     /// Runs it on an open uverbs file.
@@ -195,6 +221,12 @@ impl<'a> Command<'a> {
         // promise, and lives for `'a`.
         unsafe { ioctl(fd, Updater::<OPCODE, Request>::new(&mut self.request)) }
     }
+}
+
+/// The bytes of a value.
+pub fn bytes_of<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: `T` is that long, and has no padding.
+    unsafe { std::slice::from_raw_parts((&raw const *value).cast(), size_of::<T>()) }
 }
 
 /// Opens the asynchronous events of a context.

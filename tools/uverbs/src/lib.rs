@@ -13,4 +13,4 @@
 pub mod abi;
 pub mod command;
 
-pub use command::{open_events, Command};
+pub use command::{bytes_of, open_events, Command};

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::*;
 
 /// A file that is no device, the other end of its events, and the parent of its port's folder.
-fn no_device() -> (File, fs::File, TempDir) {
+pub(super) fn no_device() -> (File, fs::File, TempDir) {
     let (events, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
     let root = tempfile::tempdir().unwrap();
     // SAFETY: A new mapping, at an address of the kernel's choice.
