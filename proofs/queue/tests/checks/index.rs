@@ -45,6 +45,7 @@ fn narrow(index: u64) -> Index {
 
 fn depths_are_powers_of_two() {
     assert!(Depth::from_log2(32).is_none() && Depth::new(0).is_none());
+    assert_eq!(Depth::from_log2(31), Some(Depth::MAX));
     assert!(Depth::at_least((1 << 31) + 1).is_none());
     for log2 in 0..32u8 {
         let depth = Depth::from_log2(log2).unwrap();
