@@ -181,11 +181,7 @@ impl<Q: Completes> UlpCq<Q> {
     /// The count of taken entries at which all before `past` are taken. `None`: it is reached.
     pub(super) fn taken_at(&self, past: Index) -> Option<u64> {
         let taken = self.held.lock().state.taken;
-        // CAST: The index of an entry is the lower half of its number.
-        let next = Index::new(taken as u32);
-        // The device says up to where: no further than its ring has entries.
-        let left = past.since(next).min(self.entries);
-        (!next.reaches(past)).then(|| taken.wrapping_add(left.into()))
+        taken_past(taken, past, self.entries)
     }
 
     /// Takes completions as long as there is room. Any context.
@@ -360,5 +356,32 @@ impl<Q: Completes> CqInner<Q> {
                 qp.reclaim(published);
             }
         }
+    }
+}
+
+/// The count of taken entries at which all before `past` are taken, of a ring of `entries`. `None`: it
+/// is reached.
+fn taken_past(taken: u64, past: Index, entries: u32) -> Option<u64> {
+    // CAST: The index of an entry is the lower half of its number.
+    let next = Index::new(taken as u32);
+    // The device says up to where: no further than its ring has entries.
+    let left = past.since(next).min(entries);
+    (!next.reaches(past)).then(|| taken.wrapping_add(left.into()))
+}
+
+#[kernel::macros::kunit_tests(qpair_ulp_cq)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_taken_up_to_an_index_or_a_ring_of_them() {
+        let at = |taken, past| taken_past(taken, Index::new(past), 64);
+        assert_eq!(at(5, 5), None);
+        assert_eq!(at(5, 4), None);
+        assert_eq!(at(5, 6), Some(6));
+        assert_eq!(at(5, 5 + 64), Some(5 + 64));
+        assert_eq!(at(5, 5 + 65), Some(5 + 64));
+        // An index is the lower half of a number.
+        assert_eq!(at(0x1_ffff_fffe, 3), Some(0x2_0000_0003));
     }
 }
