@@ -21,6 +21,8 @@ export_disk() {
 	put rdma $port/addr_trtype
 	put 0.0.0.0 $port/addr_traddr
 	put 4420 $port/addr_trsvcid
+	# A receive of the target has five SGEs then, which take two blocks.
+	put 16384 $port/param_inline_data_size
 	ln -s $subsystem $port/subsystems/ || fail "the target does not listen"
 }
 
