@@ -146,6 +146,12 @@ def report(text):
     say(textwrap.shorten(text, max(columns - len("qpair: "), NARROW), placeholder=" ...", break_on_hyphens=False))
 
 
+def report_progress(name, seconds, log):
+    """Reports how long a step has run, and the last line of its log, if it has one."""
+    line = last_line(log).removeprefix("qpair: ") if log else ""
+    report(f"{name}: {seconds:.0f} s{', ' if line else ''}{line}")
+
+
 def say_failure(failure):
     say(f"error: {failure}")
     if failure.remedy:
@@ -320,8 +326,7 @@ def step(name, command, log=None, cwd=None, env=None, quiet=False, stdout=None, 
                 break
             except subprocess.TimeoutExpired:
                 if patience == REPORT_EVERY:
-                    line = last_line(log)
-                    report(f"{name}: {time.monotonic() - start:.0f} s{', ' if line else ''}{line}")
+                    report_progress(name, time.monotonic() - start, log)
                 else:
                     say(f"{name} ...")
                 patience = REPORT_EVERY

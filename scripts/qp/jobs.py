@@ -171,8 +171,7 @@ class Job:
         """Says how long it has run, and the last line of the log that was written to last."""
         if (started := self.started) is not None:
             logs = sorted((path for path in self.opened if path.exists()), key=lambda path: path.stat().st_mtime_ns)
-            line = base.last_line(logs[-1]).removeprefix("qpair: ") if logs else ""
-            base.report(f"{self.layer}: {self.name}: {max(now - started, 0):.0f} s{', ' if line else ''}{line}")
+            base.report_progress(f"{self.layer}: {self.name}", max(now - started, 0), logs[-1] if logs else None)
 
 
 def is_quiet(now):

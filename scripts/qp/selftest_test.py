@@ -146,8 +146,9 @@ class Variants(unittest.TestCase):
     def test_too_few_that_are_caught_fail_and_so_do_none(self):
         with self.assertRaisesRegex(base.Fail, "too few of the variants.*: queue"):
             self.tried(caught=16)
-        with self.assertRaisesRegex(base.Fail, "too few of the variants.*: queue"):
+        with unittest.mock.patch.object(base, "say") as say, self.assertRaisesRegex(base.Fail, "too few of the variants.*: queue"):
             self.tried(caught=0, timeout=0, missed=0)
+        self.assertRegex(say.call_args.args[0], "no variant of queue that was tried compiles, see .*/queue/log")
 
     def test_crates_without_a_variant_of_the_name_are_left_out(self):
         def listed(name, sample):
