@@ -29,6 +29,7 @@ checks![
     a_peer_that_is_silent,
     a_read_that_comes_again_late,
     a_flood_leaves_room_for_answers,
+    answers_to_all_requests_wait,
     own_memory_that_is_wrong,
     memory_that_goes_in_the_midst,
     requests_are_read_once,
@@ -255,6 +256,26 @@ fn a_flood_leaves_room_for_answers() {
     }
     assert_eq!(m.f.host().frames.len(), 1, "the acknowledgement");
     assert!(m.f.counter(Counter::FramesCorrupt) < 100);
+}
+
+fn answers_to_all_requests_wait() {
+    let mut f = Far::with(Connection {
+        reads: READS,
+        ..Connection::default()
+    });
+    f.m(1).f.host_mut().room = 0;
+    for i in 0..READS.into() {
+        let read = Operation::Read(Forged::reth(&f));
+        let read = Forged::of(&f, 2 * i, read, Vec::new());
+        let write = Forged::write(&f, 2 * i + 1);
+        for request in [read, write] {
+            f.lan.deliver(1, &request.frame());
+        }
+    }
+    let host = f.m(1).f.host_mut();
+    (host.room, host.woken) = (usize::MAX, true);
+    f.m(1).settle();
+    assert_eq!(f.m(1).f.host().frames.len(), 2 * usize::from(READS));
 }
 
 fn own_memory_that_is_wrong() {
