@@ -188,6 +188,36 @@ fn large_mappings() -> usize {
     flags.filter(|flags| flags.contains(" hg")).count()
 }
 
+/// Huge pages are those that the system has reserved, or there is no memory.
+#[test]
+fn huge_pages_are_reserved_ones() {
+    match Memory::with_pages(1, Pages::Huge) {
+        Ok(memory) => {
+            let start = format!("{:x}-", memory.address());
+            let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let mut lines = maps.lines().skip_while(|line| !line.starts_with(&start));
+            let size = lines.find(|line| line.starts_with("KernelPageSize:"));
+            assert!(size.unwrap().contains("2048 kB"), "{size:?}");
+        }
+        Err(error) => assert!(error.to_string().contains("vm.nr_hugepages"), "{error}"),
+    }
+}
+
+#[test]
+fn objects_have_the_sizes_that_they_report() {
+    let (_fake, context) = machine();
+    let b = bench(context);
+    assert_eq!(b.cq.depth(), 64);
+    assert_eq!(b.mr.addr() + 100, b.mr.remote(100).addr);
+    let room = b.far.recv_room();
+    for posted in 0..room {
+        assert_eq!(b.far.recv_room(), room - posted);
+        b.far.post_recv(&[Receive::new(1, &[])]).unwrap();
+    }
+    let full = b.far.post_recv(&[Receive::new(1, &[])]);
+    assert_eq!((b.far.recv_room(), full.is_err()), (0, true));
+}
+
 /// Rings in large pages hold the same entries, over more than one round.
 #[test]
 fn rings_may_be_in_large_pages() {

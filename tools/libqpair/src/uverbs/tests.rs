@@ -13,17 +13,21 @@ use super::*;
 pub(super) fn no_device() -> (File, fs::File, TempDir) {
     let (events, writer) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).unwrap();
     let root = tempfile::tempdir().unwrap();
+    let fd = tempfile::tempfile().unwrap();
+    fd.set_len(doorbell::PAGE_BYTES).unwrap();
     // SAFETY: A new mapping, at an address of the kernel's choice.
     let page = unsafe {
-        rustix::mm::mmap_anonymous(
+        rustix::mm::mmap(
             ptr::null_mut(),
             doorbell::PAGE_BYTES as usize,
             ProtFlags::READ | ProtFlags::WRITE,
-            MapFlags::PRIVATE,
+            MapFlags::SHARED,
+            &fd,
+            0,
         )
     };
     let file = File {
-        fd: tempfile::tempfile().unwrap().into(),
+        fd: fd.into(),
         events,
         page: NonNull::new(page.unwrap().cast()).unwrap(),
         vectors: 1,
@@ -192,4 +196,20 @@ fn files_of_the_port_are_read_or_say_why_not() {
     );
     fs::write(counters.join("lifespan"), "soon\n").unwrap();
     assert_eq!(file.counters(), Err(Errno::IO));
+}
+
+#[test]
+fn the_doorbell_page_is_unmapped_with_the_file() {
+    let (file, _events, _root) = no_device();
+    // While this descriptor is open, no file of another test gets the same inode.
+    let held = file.fd.try_clone().unwrap();
+    let inode = rustix::fs::fstat(&held).unwrap().st_ino.to_string();
+    let is_mapped = || {
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines()
+            .any(|line| line.split_whitespace().nth(4) == Some(&inode))
+    };
+    assert!(is_mapped());
+    drop(file);
+    assert!(!is_mapped());
 }
