@@ -106,13 +106,17 @@ struct World {
 impl World {
     fn new(from: &mut Unstructured<'_>) -> Result<Self> {
         let service = *from.choose(&[service::RC, service::RC, service::UC, service::UD])?;
-        let mut f = Far::with(Connection {
+        let mut lan = Lan::new(0);
+        let machine = |place| Machine::on_network_with(place, few_objects());
+        lan.machines.extend([PEER, HERE].map(machine));
+        let connection = Connection {
             service,
             ipv6: service != service::UD && from.arbitrary()?,
             log_mtu: from.int_in_range(8..=12)?,
             reads: from.int_in_range(0..=4)?,
             ..Connection::default()
-        });
+        };
+        let mut f = Far::on(lan, connection);
         let rights = match service {
             service::UD => 0,
             _ => *from.choose(&[access::GRANTS, access::GRANTS, access::REMOTE_READ, 0])?,

@@ -32,7 +32,7 @@ impl Anything {
         let config = Config {
             inline: rng.one_in(2),
             async_events: 3,
-            ..Config::default()
+            ..few_objects()
         };
         let mut p = Pair::on(Machine::with(config.clone()), |a, b| {
             if unreliable {

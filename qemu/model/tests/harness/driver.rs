@@ -54,6 +54,24 @@ pub struct TestEq {
 /// The result of a command.
 pub type Outcome = Result<Cqe, AdminError>;
 
+/// A device with room for few objects. A fuzzer makes one for each input, and the tables of the default
+/// device take much of its time.
+pub fn few_objects() -> Config {
+    Config {
+        qps: 64,
+        cqs: 64,
+        eqs: 8,
+        mrs: 64,
+        pds: 64,
+        srqs: 64,
+        mws: 64,
+        frmrs: 64,
+        groups: 16,
+        pages: 64,
+        ..Config::default()
+    }
+}
+
 pub struct Machine {
     pub memory: Memory,
     pub f: Function<TestHost>,
