@@ -48,9 +48,14 @@ pub(super) fn play(command: Command<'_>) -> Option<Command<'_>> {
     })
 }
 
-/// The result of `call`, whose commands are those that are expected.
+/// The result of `call`, whose commands are those that are expected. The events of a new object have
+/// handle 1.
 fn with<R>(expected: impl IntoIterator<Item = Expected>, call: impl FnOnce(&File) -> R) -> R {
     let (file, ..) = no_device();
+    for numbers in [&file.cqs, &file.srqs, &file.qps] {
+        let first = Number::from_raw(u32::MAX);
+        numbers.with(|_| Ok(()), |()| first).unwrap();
+    }
     of(&file, expected, call)
 }
 
@@ -196,6 +201,7 @@ fn a_cq_has_a_ring() {
     let (file, ..) = no_device();
     for eventfd in [None, Some(file.fd.as_fd())] {
         let core = ib_uverbs_create_cq {
+            user_handle: 1,
             cqe: 64,
             comp_vector: 2,
             comp_channel: NO_COMP_CHANNEL,
@@ -228,9 +234,9 @@ fn a_cq_has_a_ring() {
         with(expected, |file| {
             let made = file.create_cq(&NewCq { eventfd, ..cq });
             assert_eq!(made, Ok((OBJECT, 128)));
-            assert_eq!(file.cqs.get(0), Some(OBJECT.number));
+            assert_eq!(file.cqs.get(1), Some(OBJECT.number));
             assert_eq!(file.destroy_cq(OBJECT), Ok(()));
-            assert_eq!(file.cqs.get(0), None);
+            assert_eq!(file.cqs.get(1), None);
         });
     }
 }
@@ -245,6 +251,7 @@ fn an_srq_has_a_ring_and_a_limit() {
         stride: 1,
     };
     let core = ib_uverbs_create_srq {
+        user_handle: 1,
         pd_handle: 3,
         max_wr: 1,
         max_sge: 1,
@@ -294,9 +301,9 @@ fn an_srq_has_a_ring_and_a_limit() {
         assert_eq!(file.create_srq(&srq), Ok(OBJECT));
         assert_eq!(file.arm_srq(OBJECT, 7), Ok(()));
         assert_eq!(file.query_srq(OBJECT), Ok(7));
-        assert_eq!(file.srqs.get(0), Some(OBJECT.number));
+        assert_eq!(file.srqs.get(1), Some(OBJECT.number));
         assert_eq!(file.destroy_srq(OBJECT), Ok(()));
-        assert_eq!(file.srqs.get(0), None);
+        assert_eq!(file.srqs.get(1), None);
     });
 }
 
@@ -325,6 +332,7 @@ fn a_queue_pair_has_two_rings_or_an_srq() {
             qp_type,
         };
         let core = ib_uverbs_create_qp {
+            user_handle: 1,
             pd_handle: 3,
             send_cq_handle: 4,
             recv_cq_handle: 5,
@@ -367,9 +375,9 @@ fn a_queue_pair_has_two_rings_or_an_srq() {
         ];
         with(expected, |file| {
             assert_eq!(file.create_qp(&qp), Ok(OBJECT));
-            assert_eq!(file.qps.get(0), Some(OBJECT.number));
+            assert_eq!(file.qps.get(1), Some(OBJECT.number));
             assert_eq!(file.destroy_qp(OBJECT), Ok(()));
-            assert_eq!(file.qps.get(0), None);
+            assert_eq!(file.qps.get(1), None);
         });
     }
 }
