@@ -202,9 +202,9 @@ mod tests {
 
     use super::*;
 
-    /// The errors of creates and changes that Documentation/verbs.rst lists, and those of a device
-    /// or kernel that is gone or older.
-    const LISTED: [Errno; 16] = [
+    /// The errors of creates and changes that Documentation/verbs.rst lists, and those of an object, a
+    /// device or a kernel that is gone or older.
+    const LISTED: [Errno; 17] = [
         Errno::INVAL,
         Errno::OPNOTSUPP,
         Errno::OVERFLOW,
@@ -219,6 +219,7 @@ mod tests {
         Errno::BUSY,
         Errno::IO,
         Errno::NODEV,
+        Errno::NOENT,
         Errno::NOTTY,
         Errno::NOSYS,
     ];
