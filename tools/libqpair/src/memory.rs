@@ -305,3 +305,34 @@ macro_rules! as_its_view {
 }
 
 as_its_view!(Ring, SharedRing);
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{catch_unwind, UnwindSafe};
+
+    use super::*;
+
+    fn panics(access: impl FnOnce() + UnwindSafe) -> bool {
+        catch_unwind(access).is_err()
+    }
+
+    #[test]
+    fn an_access_outside_panics() {
+        let memory = &Memory::new(100).unwrap();
+        for (offset, len) in [(0, 0), (0, 100), (99, 1), (100, 0)] {
+            memory.read(offset, &mut vec![0; len]);
+            memory.write(offset, &vec![0; len]);
+            // SAFETY: There is no other access.
+            assert_eq!(unsafe { memory.bytes(offset, len) }.len(), len);
+        }
+        // The mapping goes on to the end of the page, so only the check refuses these.
+        for (offset, len) in [(0, 101), (100, 1), (101, 0), (usize::MAX, 2)] {
+            assert!(panics(|| memory.read(offset, &mut vec![0; len])));
+            assert!(panics(|| memory.write(offset, &vec![0; len])));
+            // SAFETY: There is no other access.
+            assert!(panics(|| unsafe {
+                memory.bytes(offset, len);
+            }));
+        }
+    }
+}
