@@ -129,3 +129,57 @@ pub(crate) fn deadline(time: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time).unwrap_or_else(|| now + CENTURY)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    /// A file that is only read, and one that is only written.
+    fn files() -> (File, File) {
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let written = fs::OpenOptions::new().append(true).open(named.path());
+        (File::open(named.path()).unwrap(), written.unwrap())
+    }
+
+    #[test]
+    fn a_closed_end_is_no_failure() {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        drop(far);
+        let wrote = write(&mut near, b"x");
+        assert!(matches!(wrote, Err(NoBytes::Ended)), "{wrote:?}");
+        let read = read_until(&mut near, &mut [0], deadline(Duration::MAX));
+        assert!(matches!(read, Err(NoBytes::Ended)), "{read:?}");
+        // An end that leaves bytes unread resets the stream.
+        let (mut near, far) = UnixStream::pair().unwrap();
+        write(&mut near, b"x").unwrap();
+        drop(far);
+        let read = read_until(&mut near, &mut [0], deadline(Duration::MAX));
+        assert!(matches!(read, Err(NoBytes::Ended)), "{read:?}");
+        let (mut only_read, mut only_written) = files();
+        let wrote = write(&mut only_read, b"x");
+        assert!(matches!(wrote, Err(NoBytes::Failed(_))), "{wrote:?}");
+        let read = read_until(&mut only_written, &mut [0], deadline(Duration::MAX));
+        assert!(matches!(read, Err(NoBytes::Failed(_))), "{read:?}");
+    }
+
+    #[test]
+    fn a_read_ends_in_time() {
+        let (mut near, mut far) = UnixStream::pair().unwrap();
+        let mut into = [0; 2];
+        write(&mut far, b"a").unwrap();
+        let read = read_until(&mut near, &mut into, deadline(Duration::ZERO));
+        assert!(matches!(read, Err(NoBytes::Late)), "{read:?}");
+        write(&mut far, b"bc").unwrap();
+        read_until(&mut near, &mut into, deadline(Duration::ZERO)).unwrap();
+        assert_eq!(&into, b"bc");
+    }
+
+    #[test]
+    fn an_endless_time_is_a_century() {
+        let left = deadline(Duration::MAX) - Instant::now();
+        assert!(left > Duration::from_secs(99 * 365 * 86400));
+    }
+}
