@@ -328,17 +328,11 @@ fn read_and_write_have_slots_of_their_own() {
     // A full credit of messages does not stop them, nor they the messages.
     fake.by_hand();
     while near.try_send(b"x").unwrap().is_some() {}
-    assert!(near.try_read(mr.sge(0, 1), mr.remote(0)).unwrap().is_some());
-    assert!(near.try_read(mr.sge(0, 1), mr.remote(0)).unwrap().is_some());
-    assert!(near.try_read(mr.sge(0, 1), mr.remote(0)).unwrap().is_none());
-    assert!(near
-        .try_write(mr.sge(0, 1), mr.remote(0))
-        .unwrap()
-        .is_some());
-    assert!(near
-        .try_write(mr.sge(0, 1), mr.remote(0))
-        .unwrap()
-        .is_none());
+    let (from, to) = (mr.sge(0, 1), mr.remote(0));
+    let mut read = || near.try_read(from, to).unwrap().is_some();
+    assert_eq!([read(), read(), read()], [true, true, false]);
+    let mut write = || near.try_write(from, to).unwrap().is_some();
+    assert_eq!([write(), write()], [true, false]);
     fake.machine().settle();
     fake.machine().eager = true;
     let mut into = [0; 4096];
