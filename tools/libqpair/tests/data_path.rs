@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -181,24 +182,43 @@ fn a_failed_request_is_shown_with_its_cause() {
 
 /// The mappings of this process that ask for transparent huge pages.
 fn large_mappings() -> usize {
-    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let maps = fs::read_to_string("/proc/self/smaps").unwrap();
     let flags = maps
         .lines()
         .filter_map(|line| line.strip_prefix("VmFlags:"));
     flags.filter(|flags| flags.contains(" hg")).count()
 }
 
-/// Huge pages are those that the system has reserved, or there is no memory.
+/// The flags of the mapping that has an address.
+fn mapping_flags(address: u64) -> String {
+    let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let has_it = |line: &&str| {
+        let range = line
+            .split(' ')
+            .next()
+            .and_then(|range| range.split_once('-'));
+        let number = |hex| u64::from_str_radix(hex, 16).ok();
+        let range = range.and_then(|(from, to)| Some(number(from)?..number(to)?));
+        range.is_some_and(|range| range.contains(&address))
+    };
+    let mut lines = maps.lines().skip_while(|line| !has_it(line));
+    let flags = lines.find_map(|line| line.strip_prefix("VmFlags:"));
+    flags.unwrap().to_owned()
+}
+
 #[test]
-fn huge_pages_are_reserved_ones() {
+fn memory_is_in_the_pages_that_were_asked_for() {
+    let is_large = |pages| {
+        let memory = Memory::with_pages(1, pages).unwrap();
+        mapping_flags(memory.address()).contains(" hg")
+    };
+    assert!(!is_large(Pages::Normal));
+    // A kernel without them has ordinary pages.
+    let has_large = Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+    assert_eq!(is_large(Pages::Large), has_large);
+    // Those that the system has reserved.
     match Memory::with_pages(1, Pages::Huge) {
-        Ok(memory) => {
-            let start = format!("{:x}-", memory.address());
-            let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
-            let mut lines = maps.lines().skip_while(|line| !line.starts_with(&start));
-            let size = lines.find(|line| line.starts_with("KernelPageSize:"));
-            assert!(size.unwrap().contains("2048 kB"), "{size:?}");
-        }
+        Ok(memory) => assert!(mapping_flags(memory.address()).contains(" ht")),
         Err(error) => assert!(error.to_string().contains("vm.nr_hugepages"), "{error}"),
     }
 }
