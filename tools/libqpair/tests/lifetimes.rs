@@ -178,6 +178,9 @@ fn a_destroyed_queue_pair_leaves_its_entries_to_nobody() {
 fn garbage_completions_give_nothing() {
     let (fake, context) = machine();
     let b = bench(context);
+    let [sends, recvs] = [64; 2].map(|depth| Cq::new(&b.context, &CqOptions::new(depth)).unwrap());
+    let options = QpOptions::new(&sends, &recvs);
+    let (other, _far) = connect(&b.pd, &options, &options);
     fake.by_hand();
     let good = Cqe {
         wr_id: 99,
@@ -186,10 +189,11 @@ fn garbage_completions_give_nothing() {
         opcode: opcode::NOP,
         ..Default::default()
     };
-    let inject = |cqe: Cqe| {
-        let index = b.cq.number().index() as u16;
+    let inject_into = |cq: &Cq, cqe: Cqe| {
+        let index = cq.number().index() as u16;
         assert!(fake.machine().function.inject_cqe(index, cqe.encode()));
     };
+    let inject = |cqe| inject_into(&b.cq, cqe);
     // Nothing is posted, so nothing can be done.
     inject(good);
     // Of a queue pair that never existed.
@@ -225,6 +229,15 @@ fn garbage_completions_give_nothing() {
     inject(Cqe { index: 2, ..good });
     assert!(poll(&b.cq).is_empty());
     assert_eq!((b.cq.stale(), b.near.send_room()), (10, 16));
+    // Of a send, in the CQ of the receives.
+    other.post_recv(&[Receive::new(1, &[])]).unwrap();
+    let cqe = Cqe {
+        qp: other.number(),
+        ..good
+    };
+    inject_into(&recvs, cqe);
+    assert!(poll(&recvs).is_empty());
+    assert_eq!((recvs.stale(), other.recv_room()), (1, 15));
 }
 
 #[test]
