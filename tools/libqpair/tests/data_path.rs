@@ -12,9 +12,10 @@ use qpair::{
     Channel, Counter, Cq, CqOptions, Done, Error, Memory, Mr, Pages, Pd, PostError, Qp, QpOptions,
     Receive, Service, Sge, Status, Wants, WorkRequest,
 };
+use qpair_model::Config;
 use rustix::io::Errno;
 use support::bench::{bench, connect, poll};
-use support::{machine, Fake};
+use support::{machine, machine_of, Fake};
 
 /// Bytes that tell where they come from.
 fn pattern(seed: u8, len: usize) -> Vec<u8> {
@@ -207,16 +208,7 @@ fn mapping_flags(address: u64) -> String {
 }
 
 #[test]
-fn memory_is_in_the_pages_that_were_asked_for() {
-    let is_large = |pages| {
-        let memory = Memory::with_pages(1, pages).unwrap();
-        mapping_flags(memory.address()).contains(" hg")
-    };
-    assert!(!is_large(Pages::Normal));
-    // A kernel without them has ordinary pages.
-    let has_large = Path::new("/sys/kernel/mm/transparent_hugepage").exists();
-    assert_eq!(is_large(Pages::Large), has_large);
-    // Those that the system has reserved.
+fn huge_pages_are_those_that_the_system_has_reserved() {
     match Memory::with_pages(1, Pages::Huge) {
         Ok(memory) => assert!(mapping_flags(memory.address()).contains(" ht")),
         Err(error) => assert!(error.to_string().contains("vm.nr_hugepages"), "{error}"),
@@ -238,19 +230,25 @@ fn objects_have_the_sizes_that_they_report() {
     assert_eq!((b.far.recv_room(), full.is_err()), (0, true));
 }
 
-/// Rings in large pages hold the same entries, over more than one round.
+/// Memory and rings may be in large pages. Rings hold the same entries there, over more than one round.
 #[test]
-fn rings_may_be_in_large_pages() {
+fn memory_and_rings_may_be_in_large_pages() {
+    // A kernel without them has ordinary pages.
+    let has_large = Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+    let is_large = |pages| {
+        let memory = Memory::with_pages(1, pages).unwrap();
+        mapping_flags(memory.address()).contains(" hg")
+    };
+    let found = [Pages::Normal, Pages::Large].map(is_large);
+    assert_eq!(found, [false, has_large]);
     let (_fake, context) = machine();
+    // The count is of the process: no other test of this file may have large pages.
     let before = large_mappings();
     let pd = Pd::new(&context).unwrap();
     let cq = Cq::new(&context, &CqOptions::new(64).pages(Pages::Large)).unwrap();
     let options = QpOptions::new(&cq, &cq).pages(Pages::Large);
     let (near, _far) = connect(&pd, &options, &options);
-    // A kernel without them has ordinary pages.
-    if Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
-        assert!(large_mappings() > before);
-    }
+    assert_eq!(large_mappings() > before, has_large);
     for id in 0..200 {
         near.post_send(&[WorkRequest::nop(id).signaled()]).unwrap();
         let came = poll(&cq);
@@ -529,6 +527,28 @@ fn what_does_not_fit_is_refused_with_a_reason() {
         Err(PostError::TooLarge { .. })
     ));
     assert_eq!(b.near.send_room(), 16, "and none of them took a slot");
+}
+
+/// The limits are the device's, which are lower than those of a work request's format.
+#[test]
+fn the_limits_are_those_of_the_device() {
+    let (_fake, context) = machine_of(Config {
+        send_sges: 2,
+        inline_bytes: 24,
+        ..Config::default()
+    });
+    let b = bench(context);
+    let (sges, bytes) = ([b.mr.sge(0, 1); 3], [0; 25]);
+    let is_taken = |request: WorkRequest<'_>| match b.near.post_send(&[request]) {
+        Ok(()) => true,
+        Err(PostError::TooLarge { .. }) => false,
+        Err(error) => panic!("{error}"),
+    };
+    for (count, len, fits) in [(2, 24, true), (3, 25, false)] {
+        let gathered = WorkRequest::write(1, &sges[..count], b.mr.remote(0));
+        let inline = WorkRequest::write_inline(1, &bytes[..len], b.mr.remote(0));
+        assert_eq!([is_taken(gathered), is_taken(inline)], [fits; 2]);
+    }
 }
 
 #[test]
