@@ -46,12 +46,18 @@ CRATES = {
 MODULE = "module"
 # Percent of a crate's variants that have to be caught.
 GOAL = 95
-# Not tried.
+# Not tried: no test can tell them from the original, or the host does not compile them.
 EXCLUDED = (
     # Nearly all join disjoint bits, where both are equal.
     r"replace \| with \^",
     # Equal in a minimum.
     r"replace < with <= in SlotShares::of",
+    # Correct, and slower: the general path does the same.
+    r"delete match arm \[\] in Receive<'a>::one_block",
+    r"replace match guard put_other\(.*\) with false in put_sends",
+    r"replace match guard queue\.completed\(\) != 0 with true in Queues::refilled",
+    # A pool keeps one frame more, which nothing observes.
+    r"replace < with <= in Frames::discard",
     # For `ops`, which the host does not compile.
     r"provider/data/src/lock\.rs.* replace keep with",
 )
