@@ -133,8 +133,9 @@ pub(crate) fn timespec(time: Duration) -> Timespec {
 
 #[cfg(test)]
 mod tests {
-    use super::{Channel, Duration, Errno};
-    use rustix::io::write;
+    use super::{AsFd, Channel, Duration, Errno};
+    use rustix::fs::{fcntl_getfl, OFlags};
+    use rustix::io::{fcntl_getfd, write, FdFlags};
 
     fn event(channel: &Channel) -> Result<usize, Errno> {
         write(channel.eventfd(), &1u64.to_ne_bytes())
@@ -160,6 +161,17 @@ mod tests {
             // A tick may be reported first, or with the event.
             while !channel.wait(None).unwrap() {}
             assert!(!channel.wait(Some(Duration::ZERO)).unwrap(), "taken");
+        }
+    }
+    #[test]
+    fn its_files_neither_block_nor_outlive_an_exec() {
+        let channel = Channel::ticking(Duration::from_millis(1)).unwrap();
+        let ticks = channel.fds.ticks.as_ref().unwrap();
+        for fd in [channel.eventfd(), ticks.as_fd()] {
+            assert!(fcntl_getfl(fd).unwrap().contains(OFlags::NONBLOCK));
+        }
+        for fd in [channel.eventfd(), ticks.as_fd(), channel.as_fd()] {
+            assert!(fcntl_getfd(fd).unwrap().contains(FdFlags::CLOEXEC));
         }
     }
 }
