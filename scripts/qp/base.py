@@ -123,8 +123,11 @@ INTERRUPTED = []
 
 
 def end_by(number, _frame):
+    """Ends the program by its first signal. timeout(1) signals its whole group, and make its command
+    once more: the second one must not end the end of the child processes."""
     INTERRUPTED.append(number)
-    raise KeyboardInterrupt
+    if len(INTERRUPTED) == 1:
+        raise KeyboardInterrupt
 
 
 def say(text):

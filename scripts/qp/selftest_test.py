@@ -548,6 +548,23 @@ base.main(lambda _: print(jobs.run([jobs.Job("stock", "a", call)])))
                 said, errors = process.communicate(timeout=30)
                 self.assertEqual((process.returncode, said, errors), (128 + number, "", "qpair: interrupted\n"))
 
+    def test_a_second_signal_does_not_end_the_end(self):
+        program = """
+from qp import base, demo, jobs, ktap
+
+def call(_slower):
+    with base.started(["sh", "-c", "exec 2>/dev/null; trap 'echo told' TERM; echo begun; while true; do sleep 1; done"]) as process:
+        return ktap.Count(failed=int(process.wait() != 0))
+
+base.main(lambda _: jobs.run([jobs.Job("stock", "a", call)]))
+"""
+        process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for line in ("begun\n", "told\n"):
+            self.assertEqual(process.stdout.readline(), line)
+            process.terminate()
+        _, errors = process.communicate(timeout=30)
+        self.assertEqual((process.returncode, errors), (128 + signal.SIGTERM, "qpair: interrupted\n"))
+
     def test_a_failure_keeps_its_logs_and_the_next_one_too(self):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
