@@ -169,7 +169,8 @@ fn frmrs_are_objects() {
     let pd = m.pd();
     let objects = m.f.objects();
     let frmrs = [(); 3].map(|()| m.frmr(pd).0);
-    assert_eq!(m.f.objects(), objects + 3);
+    m.srq(pd, 4);
+    assert_eq!(m.f.objects(), objects + 4);
     let good = FrmrContext {
         pd,
         ..FrmrContext::default()

@@ -3,7 +3,9 @@
 
 use super::checks;
 use crate::harness::*;
+use qpair_abi::command::kind;
 use qpair_abi::command::qp_state;
+use qpair_abi::command::EqContext;
 use qpair_abi::counters::Counter;
 use qpair_abi::doorbell;
 use qpair_abi::entry::opcode;
@@ -14,11 +16,13 @@ use qpair_abi::regs::offset;
 use qpair_abi::status::EnableError;
 use qpair_abi::status::Event;
 use qpair_abi::status::Status;
+use qpair_abi::Number;
 use qpair_model::Config;
 
 checks![
     limits_are_told,
     enabling_is_refused_with_a_cause,
+    the_first_queues_are_as_deep_as_the_registers_say,
     registers_keep_still_while_enabled,
     reset_returns_to_power_on,
     reset_forgets_the_work_that_waited,
@@ -115,6 +119,16 @@ fn enabling_is_refused_with_a_cause() {
     assert_eq!(enable(&mut m, good, long), (0, Some(EnableError::Dma)));
     assert_eq!(enable(&mut m, good, 4), (1, Some(EnableError::None)));
     assert_eq!(m.f.reg_read(offset::CTRL), 1);
+}
+
+fn the_first_queues_are_as_deep_as_the_registers_say() {
+    let mut m = Machine::off(Config::default());
+    m.bring_up(7, 4, 5);
+    let eq = EqContext::decode(&m.query(kind::EQ, Number::ADMIN));
+    let qp = m.query_qp(Number::ADMIN);
+    let cq = m.query_cq(Number::ADMIN);
+    let depths = [eq.log_depth, qp.log_sq, cq.log_depth];
+    assert_eq!(depths, [7, 4, 5]);
 }
 
 fn registers_keep_still_while_enabled() {
