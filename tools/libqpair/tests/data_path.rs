@@ -408,6 +408,19 @@ fn unsignaled_requests_never_wedge_the_queue() {
     );
 }
 
+/// If so many ask for a completion that the queue needs no other.
+#[test]
+fn only_signaled_requests_have_a_completion() {
+    let (_fake, context) = machine();
+    let b = bench(context);
+    for id in 0..96 {
+        let (nop, signaled) = (WorkRequest::nop(id), id % 3 == 2);
+        let request = if signaled { nop.signaled() } else { nop };
+        b.near.post_send(&[request]).unwrap();
+        assert_eq!(poll(&b.cq).len(), usize::from(signaled), "{id}");
+    }
+}
+
 /// How often the heads of CQs were published, also of the admin queue's.
 fn heads(fake: &Fake) -> u64 {
     let function = &fake.machine().function;

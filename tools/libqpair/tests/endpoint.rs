@@ -219,6 +219,9 @@ fn blocking_calls_wake_each_other() {
     assert_eq!((near.max_send(), far.max_send()), (16, 64));
     let long = near.send(&[0; 17]).unwrap_err();
     assert!(matches!(long, EndpointError::Size { .. }), "{long}");
+    let short = near.try_recv(&mut [0; 63]).unwrap_err();
+    assert!(matches!(short, EndpointError::Size { .. }), "{short}");
+    assert_eq!(near.try_recv(&mut [0; 65]).unwrap(), None);
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut into = [0; 64];
