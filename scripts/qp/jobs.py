@@ -195,19 +195,21 @@ def side_by_side(calls, jobs):
         before = base.worked()
         return call(), base.worked() - before
 
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        results = [pool.submit(counted, call) for call in calls]
-        try:
-            done = [result.result() for result in results]
-            base.add_work(sum(worked for _, worked in done))
-            return [result for result, _ in done]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            # The threads wait for processes, and a thread may start its process only now.
-            while not all(result.done() for result in results):
-                base.end(base.family(os.getpid())[1:])
-                time.sleep(base.LOCK_LOOK)
-            raise
+    # Not by `with`, which waits for the calls before their processes are ended.
+    pool, results = concurrent.futures.ThreadPoolExecutor(jobs), []
+    try:
+        # The first call may run before the last one is submitted.
+        results.extend(pool.submit(counted, call) for call in calls)
+        done = [result.result() for result in results]
+        base.add_work(sum(worked for _, worked in done))
+        return [result for result, _ in done]
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        # The threads wait for processes, and a thread may start its process only now.
+        while not all(result.done() for result in results):
+            base.end(base.family(os.getpid())[1:])
+            time.sleep(base.LOCK_LOOK)
+        raise
 
 
 def lanes(found):

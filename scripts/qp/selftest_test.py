@@ -521,9 +521,15 @@ class Suite(unittest.TestCase):
         def fails():
             raise base.Fail("one of them")
 
+        def interrupted():
+            yield sleeps
+            raise KeyboardInterrupt
+
         start = time.monotonic()
         with self.assertRaises(base.Fail):
             jobs.side_by_side([fails, sleeps, sleeps], 2)
+        with self.assertRaises(KeyboardInterrupt):
+            jobs.side_by_side(interrupted(), 2)
         self.assertLess(time.monotonic() - start, 30)
 
     def test_what_a_signal_ends_has_not_failed(self):
