@@ -45,10 +45,7 @@ pub struct Device {
 impl Device {
     /// All devices, by name.
     pub fn list() -> Result<Vec<Self>, Error> {
-        let mut found = all(Path::new(SYSFS))?;
-        found.retain(Self::is_ours);
-        found.sort_by_cached_key(|device| (device.name.len(), device.name.clone()));
-        Ok(found)
+        ours(Path::new(SYSFS))
     }
 
     /// The first device of [`list`](Self::list).
@@ -117,6 +114,14 @@ impl Device {
         })?;
         Context::new(Arc::new(file))
     }
+}
+
+/// The devices of this driver, by name.
+fn ours(sysfs: &Path) -> Result<Vec<Device>, Error> {
+    let mut found = all(sysfs)?;
+    found.retain(Device::is_ours);
+    found.sort_by_cached_key(|device| (device.name.len(), device.name.clone()));
+    Ok(found)
 }
 
 /// The RDMA devices of any driver.
@@ -324,6 +329,19 @@ mod tests {
         assert!(matches!(refused, Error::Unknown { .. }));
         let refused = named(root.path(), &root.path().join("none")).unwrap_err();
         assert_eq!(refused.errno(), Some(rustix::io::Errno::NOENT));
+    }
+
+    #[test]
+    fn devices_of_the_driver_are_in_the_order_of_their_numbers() {
+        let root = sysfs(&[
+            ("uverbs0", "qpair10", "qpair"),
+            ("uverbs1", "rxe0", "rdma_rxe"),
+            ("uverbs2", "qpair2", "qpair"),
+            ("uverbs3", "qpair1", "qpair"),
+        ]);
+        let found = ours(root.path()).unwrap();
+        let names: Vec<_> = found.iter().map(Device::name).collect();
+        assert_eq!(names, ["qpair1", "qpair2", "qpair10"]);
     }
 
     #[test]

@@ -502,3 +502,54 @@ impl fmt::Debug for Completion {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PIECE: Sge = Sge {
+        addr: 1,
+        bytes: 2,
+        lkey: 3,
+    };
+
+    #[test]
+    fn each_modifier_sets_its_flag() {
+        let (send, all) = (WorkRequest::send(1, &[]), send_flags::ALL);
+        let inline = WorkRequest::send_inline(1, b"");
+        assert_eq!(send.flags, 0);
+        assert_eq!(send.signaled().flags, send_flags::SIGNALED);
+        assert_eq!(send.solicited().flags, send_flags::SOLICITED);
+        assert_eq!(send.fence().flags, send_flags::FENCE);
+        assert_eq!(inline.signaled().solicited().fence().flags, all);
+        assert_eq!(inline.fence().fence().solicited().signaled().flags, all);
+    }
+
+    #[test]
+    fn one_block_is_as_it_is_encoded() {
+        let to = Remote { addr: 4, rkey: 5 };
+        for count in 0..4 {
+            let pieces = &[PIECE; 3][..count];
+            let write = WorkRequest::write(6, pieces, to).imm(7).solicited();
+            for signaled in [false, true] {
+                let right = write.encode(1, signaled);
+                let block = write.one_block().map(|block| block(signaled));
+                assert_eq!(block.is_some(), count < 3);
+                assert!(block.is_none_or(|block| block == right[..BLOCK_WORDS]));
+            }
+            let receive = Receive::new(6, pieces);
+            let block = receive.one_block();
+            assert_eq!(block.is_some(), count < 2);
+            assert!(block.is_none_or(|block| block == receive.encode()[..BLOCK_WORDS]));
+        }
+        let atomic = WorkRequest::fetch_add(6, PIECE, to, 1);
+        assert!(atomic.one_block().is_none());
+    }
+
+    #[test]
+    fn a_completion_shows_what_it_has() {
+        let shown = format!("{:?}", Completion::default());
+        assert!(shown.starts_with("Completion { id: 0, "), "{shown}");
+        assert!(shown.ends_with("detail: None }"), "{shown}");
+    }
+}
