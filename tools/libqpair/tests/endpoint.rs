@@ -21,16 +21,8 @@ use qpair::{
 };
 use qpair_testkit::number;
 use rustix::io::Errno;
+use support::bench::{exchange, pair};
 use support::{machine, Fake};
-
-fn pair(context: &Context, a: &EndpointOptions, b: &EndpointOptions) -> (Endpoint, Endpoint) {
-    let (here, there) = UnixStream::pair().unwrap();
-    thread::scope(|scope| {
-        let far = scope.spawn(|| Endpoint::connect(context, b, there).unwrap());
-        let near = Endpoint::connect(context, a, here).unwrap();
-        (near, far.join().unwrap())
-    })
-}
 
 fn quiet(fake: &Fake) {
     let machine = fake.machine();
@@ -416,13 +408,7 @@ fn either_side_may_close_first() {
     let (fake, context) = machine();
     let options = EndpointOptions::new().message(64).depth(4);
     let (mut near, mut far) = pair(&context, &options, &options);
-    let mut into = [0; 64];
-    for n in 0..30_u32 {
-        near.send(&n.to_le_bytes()).unwrap();
-        far.send(&n.to_le_bytes()).unwrap();
-        near.recv(&mut into).unwrap();
-        far.recv(&mut into).unwrap();
-    }
+    exchange(&mut near, &mut far);
     near.close().unwrap();
     far.close().unwrap();
     drop(fake);

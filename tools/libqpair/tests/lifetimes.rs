@@ -4,15 +4,12 @@
 
 mod support;
 
-use std::os::unix::net::UnixStream;
-use std::thread;
-
 use qpair::{
-    Context, Cq, CqOptions, Endpoint, EndpointError, EndpointOptions, Pd, Qp, QpOptions, QpState,
-    Receive, Remote, Sge, Status, WorkRequest,
+    Context, Cq, CqOptions, EndpointError, EndpointOptions, Pd, Qp, QpOptions, QpState, Receive,
+    Remote, Sge, Status, WorkRequest,
 };
 use qpair_abi::entry::{cqe_flags, opcode, Cqe};
-use support::bench::{bench, connect, poll, Bench, PEER};
+use support::bench::{bench, connect, exchange, pair, poll, Bench, PEER};
 use support::row::garbage_in_a_row;
 use support::{machine, Fake};
 
@@ -113,23 +110,12 @@ fn a_reset_forgets_what_was_under_way() {
 fn a_peer_closes_while_a_message_is_in_flight() {
     let (fake, context) = machine();
     let options = EndpointOptions::new().message(64).depth(4);
-    let (here, there) = UnixStream::pair().unwrap();
-    let connect = |stream| Endpoint::connect(&context, &options, stream).unwrap();
-    let (mut near, mut far) = thread::scope(|scope| {
-        let far = scope.spawn(|| connect(there));
-        (connect(here), far.join().unwrap())
-    });
-    let mut into = [0; 64];
-    for n in 0..30_u32 {
-        near.send(&n.to_le_bytes()).unwrap();
-        far.send(&n.to_le_bytes()).unwrap();
-        near.recv(&mut into).unwrap();
-        far.recv(&mut into).unwrap();
-    }
+    let (mut near, mut far) = pair(&context, &options, &options);
+    exchange(&mut near, &mut far);
     fake.by_hand();
     let ticket = far.send(b"last").unwrap();
     near.close().unwrap();
-    let end = far.recv(&mut into).unwrap_err();
+    let end = far.recv(&mut [0; 64]).unwrap_err();
     assert!(matches!(end, EndpointError::Closed), "{end}");
     let done = far.is_done(ticket);
     assert!(matches!(done, Ok(false)), "{done:?}");

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Two connected queue pairs, and what a test needs beside them.
 
-use qpair::{Access, Completion, Context, Cq, CqOptions, Init, Memory, Mr, Pd, Qp, QpOptions, Rts};
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use qpair::{
+    Access, Completion, Context, Cq, CqOptions, Endpoint, EndpointOptions, Init, Memory, Mr, Pd,
+    Qp, QpOptions, Rts,
+};
 
 pub(crate) const ALL: Access = Access::all();
 pub(crate) const PEER: Access = Access::REMOTE_WRITE
@@ -14,6 +20,31 @@ pub(crate) fn connect(pd: &Pd, near: &QpOptions<'_>, far: &QpOptions<'_>) -> (Qp
     let ready = |qp: Qp<Init>, peer| qp.rtr(peer).unwrap().rts().unwrap();
     let near = ready(near.init(PEER).unwrap(), to_far);
     (near, ready(far.init(PEER).unwrap(), to_near))
+}
+
+/// Two endpoints that are connected.
+pub(crate) fn pair(
+    context: &Context,
+    a: &EndpointOptions,
+    b: &EndpointOptions,
+) -> (Endpoint, Endpoint) {
+    let (here, there) = UnixStream::pair().unwrap();
+    thread::scope(|scope| {
+        let far = scope.spawn(|| Endpoint::connect(context, b, there).unwrap());
+        let near = Endpoint::connect(context, a, here).unwrap();
+        (near, far.join().unwrap())
+    })
+}
+
+/// Each endpoint sends 30 messages, which the other one receives.
+pub(crate) fn exchange(near: &mut Endpoint, far: &mut Endpoint) {
+    let mut into = [0; 64];
+    for n in 0..30_u32 {
+        near.send(&n.to_le_bytes()).unwrap();
+        far.send(&n.to_le_bytes()).unwrap();
+        near.recv(&mut into).unwrap();
+        far.recv(&mut into).unwrap();
+    }
 }
 
 /// A domain, a CQ, a region and two connected queue pairs.
