@@ -22,7 +22,7 @@ use qpair::{
 };
 use qpair_testkit::number;
 use rustix::io::Errno;
-use support::bench::{exchange, pair};
+use support::bench::{both, exchange, pair};
 use support::{machine, Fake};
 
 fn quiet(fake: &Fake) {
@@ -193,12 +193,12 @@ fn messages_come_once_in_order_and_always_find_a_receive() {
     println!("seeds from {first}");
     const TALKS: u64 = 20;
     for seed in first..first + TALKS {
-        if std::panic::catch_unwind(|| talk(seed, count / TALKS / 2)).is_err() {
-            panic!(
-                "this talk fails: QPAIR_SEED={seed} QPAIR_MESSAGES={}",
-                count / TALKS
-            );
-        }
+        let is_right = std::panic::catch_unwind(|| talk(seed, count / TALKS / 2)).is_ok();
+        let messages = count / TALKS;
+        assert!(
+            is_right,
+            "QPAIR_SEED={seed} QPAIR_MESSAGES={messages} fails"
+        );
     }
 }
 
@@ -309,11 +309,10 @@ fn read_and_write_have_slots_of_their_own() {
     let all = Access::REMOTE_READ | Access::REMOTE_WRITE;
     let options = EndpointOptions::new().access(all).direct(2, 1);
     let (here, there) = UnixStream::pair().unwrap();
-    let (mut near, mut far) = thread::scope(|scope| {
-        let far = scope.spawn(|| Endpoint::connect_in(&pd, &context, &options, there).unwrap());
-        let near = Endpoint::connect_in(&pd, &context, &options, here).unwrap();
-        (near, far.join().unwrap())
-    });
+    let (mut near, mut far) = both(
+        || Endpoint::connect_in(&pd, &context, &options, here),
+        || Endpoint::connect_in(&pd, &context, &options, there),
+    );
     let mr = Mr::new(&pd, Memory::new(8192).unwrap(), Access::all()).unwrap();
     mr.write(0, b"one");
     near.write(mr.sge(0, 3), mr.remote(4096)).unwrap();
@@ -487,11 +486,10 @@ fn pipes_do_as_well() {
         writer: to_a,
     };
     let options = EndpointOptions::new();
-    let (mut near, mut far) = thread::scope(|scope| {
-        let far = scope.spawn(|| Endpoint::connect(&context, &options, b).unwrap());
-        let near = Endpoint::connect(&context, &options, a).unwrap();
-        (near, far.join().unwrap())
-    });
+    let (mut near, mut far) = both(
+        || Endpoint::connect(&context, &options, a),
+        || Endpoint::connect(&context, &options, b),
+    );
     near.send(b"by pipes").unwrap();
     let mut into = vec![0; 4096];
     assert_eq!(far.recv(&mut into).unwrap(), 8);

@@ -5,8 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 
 use qpair::{
-    Access, Completion, Context, Cq, CqOptions, Endpoint, EndpointOptions, Init, Memory, Mr, Pd,
-    Qp, QpOptions, Rts,
+    Access, Completion, Context, Cq, CqOptions, Endpoint, EndpointError, EndpointOptions, Init,
+    Memory, Mr, Pd, Qp, QpOptions, Rts,
 };
 
 pub(crate) const ALL: Access = Access::all();
@@ -29,10 +29,20 @@ pub(crate) fn pair(
     b: &EndpointOptions,
 ) -> (Endpoint, Endpoint) {
     let (here, there) = UnixStream::pair().unwrap();
+    both(
+        || Endpoint::connect(context, a, here),
+        || Endpoint::connect(context, b, there),
+    )
+}
+
+/// Two endpoints, each of which waits for the other one to connect.
+pub(crate) fn both(
+    near: impl FnOnce() -> Result<Endpoint, EndpointError>,
+    far: impl FnOnce() -> Result<Endpoint, EndpointError> + Send,
+) -> (Endpoint, Endpoint) {
     thread::scope(|scope| {
-        let far = scope.spawn(|| Endpoint::connect(context, b, there).unwrap());
-        let near = Endpoint::connect(context, a, here).unwrap();
-        (near, far.join().unwrap())
+        let far = scope.spawn(far);
+        (near().unwrap(), far.join().unwrap().unwrap())
     })
 }
 
