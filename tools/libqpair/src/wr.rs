@@ -194,12 +194,7 @@ impl<'a> WorkRequest<'a> {
         self.opcode = match self.opcode {
             opcode::SEND => opcode::SEND_IMM,
             opcode::WRITE => opcode::WRITE_IMM,
-            other => {
-                return Self {
-                    opcode: other,
-                    ..self
-                }
-            }
+            _ => return self,
         };
         self.imm = imm;
         self
