@@ -116,9 +116,9 @@ fn wait(fd: BorrowedFd<'_>, deadline: Instant) -> Result<(), NoBytes> {
             &mut [PollFd::new(&fd, PollFlags::IN)],
             Some(&timespec(left)),
         ) {
-            Ok(0) if left.is_zero() => return Err(NoBytes::Late),
-            Ok(0) | Err(Errno::INTR) => {}
+            Ok(0) => return Err(NoBytes::Late),
             Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
             Err(errno) => return Err(NoBytes::Failed(errno.into())),
         }
     }
