@@ -55,7 +55,9 @@ EXCLUDED = (
     # Correct, and slower: the general path does the same.
     r"delete match arm \[\] in Receive<'a>::one_block",
     r"replace match guard put_other\(.*\) with false in put_sends",
-    r"replace match guard queue\.completed\(\) != 0 with true in Queues::refilled",
+    # An audit, which finds nothing as long as the other rules hold.
+    r"replace (Account<K>|Flow|Direct)::is_whole -> bool with true",
+    r"replace && with \|\| in (Flow|Direct)::is_whole",
     # A pool keeps one frame more, which nothing observes.
     r"replace < with <= in Frames::discard",
     # For `ops`, which the host does not compile.
