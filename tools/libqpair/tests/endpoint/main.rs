@@ -10,7 +10,11 @@ mod support;
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -20,10 +24,11 @@ use qpair::{
     Access, Context, Counter, Duplex, Endpoint, EndpointError, EndpointOptions, Memory, Mr, Pd,
     Ticket,
 };
+use qpair_model::Config;
 use qpair_testkit::number;
 use rustix::io::Errno;
 use support::bench::{both, exchange, pair};
-use support::{machine, Fake};
+use support::{machine, machine_of, Fake};
 
 fn quiet(fake: &Fake) {
     let machine = fake.machine();
@@ -302,6 +307,29 @@ fn the_largest_options_are_no_panic() {
     assert!(matches!(error, EndpointError::Device(_)), "{error}");
 }
 
+/// 16 messages, 4 acknowledgements, 4 READs and 8 WRITEs need an SQ of 32 blocks, which is the
+/// device's largest one.
+#[test]
+fn the_queues_have_a_slot_for_each_work_request_and_no_more() {
+    let (fake, context) = machine_of(Config {
+        log_sq: 5,
+        log_rq: 5,
+        log_cq: 7,
+        ..Config::default()
+    });
+    let options = EndpointOptions::new().message(64).direct(4, 8);
+    let (mut near, mut far) = pair(&context, &options, &options);
+    exchange(&mut near, &mut far);
+    quiet(&fake);
+    let (here, _there) = UnixStream::pair().unwrap();
+    let error = Endpoint::connect(&context, &options.direct(5, 8), here).unwrap_err();
+    let is_too_large = matches!(
+        &error,
+        EndpointError::Device(error) if error.errno() == Some(Errno::INVAL)
+    );
+    assert!(is_too_large, "{error}");
+}
+
 #[test]
 fn read_and_write_have_slots_of_their_own() {
     let (fake, context) = machine();
@@ -337,6 +365,28 @@ fn read_and_write_have_slots_of_their_own() {
     let bad = qpair::Remote { addr: 1, rkey: 77 };
     let refused = near.read(mr.sge(0, 1), bad).unwrap_err();
     assert!(matches!(refused, EndpointError::Completion(_)), "{refused}");
+}
+
+/// A doorbell submits 32 sends at most.
+#[test]
+fn a_flush_sends_all_that_was_queued() {
+    const COUNT: u32 = 70;
+    let (fake, context) = machine();
+    let options = EndpointOptions::new().message(64).depth(COUNT);
+    let (mut near, mut far) = pair(&context, &options, &options);
+    for n in 0..COUNT {
+        near.queue(&n.to_le_bytes()).unwrap().expect("a buffer");
+    }
+    let doorbells = || fake.machine().function.counter(Counter::SqDoorbells);
+    let before = doorbells();
+    near.flush().unwrap();
+    assert_eq!(doorbells() - before, 3);
+    let mut into = [0; 64];
+    for n in 0..COUNT {
+        assert_eq!(far.recv(&mut into).unwrap(), 4);
+        assert_eq!(into[..4], n.to_le_bytes());
+    }
+    quiet(&fake);
 }
 
 #[test]
@@ -457,6 +507,44 @@ fn a_wait_finds_the_end_by_a_query() {
     assert!(errors[1].is_gone(), "{}", errors[1]);
 }
 
+#[test]
+fn an_endpoint_has_one_descriptor() {
+    let (_fake, context) = machine();
+    let options = EndpointOptions::new();
+    let (near, _far) = pair(&context, &options, &options);
+    assert_eq!(near.as_raw_fd(), near.as_fd().as_raw_fd());
+}
+
+/// A wait that a completion ends does not query the queue pair.
+#[test]
+fn a_wait_that_a_message_ends_makes_no_query() {
+    let (fake, context) = machine();
+    let options = EndpointOptions::new();
+    let (mut near, mut far) = pair(&context, &options, &options);
+    far.send(b"x").unwrap();
+    fake.machine().says = Some(Ok(QpState::Error));
+    near.pause(Duration::from_secs(60)).unwrap();
+    near.send(b"y").unwrap();
+}
+
+#[test]
+fn what_is_in_flight_at_a_sudden_end_has_failed() {
+    let (fake, context) = machine();
+    let options = EndpointOptions::new();
+    let (here, there) = UnixStream::pair().unwrap();
+    let end = there.try_clone().unwrap();
+    let (mut near, _far) = both(
+        || Endpoint::connect(&context, &options, here),
+        || Endpoint::connect(&context, &options, there),
+    );
+    fake.by_hand();
+    let ticket = near.send(b"x").unwrap();
+    end.shutdown(Shutdown::Both).unwrap();
+    near.woken().unwrap();
+    let error = near.is_done(ticket).unwrap_err();
+    assert!(error.is_gone(), "{error}");
+}
+
 /// A program that never sleeps learns of the end too.
 #[test]
 fn a_poll_finds_the_end() {
@@ -467,6 +555,52 @@ fn a_poll_finds_the_end() {
     let mut into = vec![0; 4096];
     let error = (0..1000).find_map(|_| far.try_recv(&mut into).err());
     assert!(error.expect("an end").is_gone());
+}
+
+/// A stream whose next read fails with an error of choice.
+#[derive(Debug)]
+struct Failing(UnixStream, Arc<Mutex<Option<ErrorKind>>>);
+
+impl AsFd for Failing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Read for Failing {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self.1.lock().unwrap().take() {
+            Some(kind) => Err(kind.into()),
+            None => self.0.read(into),
+        }
+    }
+}
+
+#[test]
+fn a_stream_may_be_interrupted_fail_or_be_reset() {
+    let (_fake, context) = machine();
+    let options = EndpointOptions::new();
+    let (here, there) = UnixStream::pair().unwrap();
+    let fault = Arc::new(Mutex::new(Some(ErrorKind::Interrupted)));
+    let here = Duplex {
+        writer: here.try_clone().unwrap(),
+        reader: Failing(here, fault.clone()),
+    };
+    let (mut near, far) = both(
+        || Endpoint::connect(&context, &options, here),
+        || Endpoint::connect(&context, &options, there),
+    );
+    // The stream is readable, since its other end is closed.
+    drop(far);
+    let mut woken = |kind| {
+        *fault.lock().unwrap() = Some(kind);
+        near.woken()
+    };
+    woken(ErrorKind::Interrupted).unwrap();
+    let error = woken(ErrorKind::PermissionDenied).unwrap_err();
+    assert!(matches!(error, EndpointError::Stream(_)), "{error}");
+    woken(ErrorKind::ConnectionReset).unwrap();
+    assert!(near.send(b"x").unwrap_err().is_gone());
 }
 
 #[test]

@@ -87,6 +87,8 @@ fn a_wrong_handshake_is_refused() {
         matches!(error, EndpointError::Refused(Fault::Version)),
         "{error}"
     );
+    let text = error.to_string();
+    assert!(text.contains("another version of the protocol"), "{text}");
     assert_eq!(fake.machine().pinned(), pinned, "nothing is left");
 }
 
