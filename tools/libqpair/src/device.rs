@@ -327,6 +327,14 @@ mod tests {
         assert!(matches!(&refused, Error::Unknown { name } if name == "qpair1"));
         let refused = named(root.path(), Path::new("/dev/null")).unwrap_err();
         assert!(matches!(refused, Error::Unknown { .. }));
+        let node = root.path().join("dev/char/1:3");
+        fs::create_dir_all(node.parent().unwrap()).unwrap();
+        symlink(root.path().join(CLASS).join("uverbs1"), node).unwrap();
+        let device = named(root.path(), Path::new("/dev/null")).unwrap();
+        assert_eq!(
+            (device.name(), device.path()),
+            ("qpair0", Path::new("/dev/null"))
+        );
         let refused = named(root.path(), &root.path().join("none")).unwrap_err();
         assert_eq!(refused.errno(), Some(rustix::io::Errno::NOENT));
     }
@@ -342,6 +350,12 @@ mod tests {
         let found = ours(root.path()).unwrap();
         let names: Vec<_> = found.iter().map(Device::name).collect();
         assert_eq!(names, ["qpair1", "qpair2", "qpair10"]);
+    }
+
+    #[test]
+    fn devices_are_those_of_the_system() {
+        let names = |found: Result<Vec<Device>, Error>| found.map_err(|error| error.to_string());
+        assert_eq!(names(Device::list()), names(ours(Path::new(SYSFS))));
     }
 
     #[test]

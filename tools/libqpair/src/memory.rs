@@ -317,8 +317,23 @@ mod tests {
     }
 
     #[test]
+    fn memory_that_is_dropped_is_unmapped() {
+        // Other threads do not map so much, so some of the range stays free.
+        const BYTES: usize = 1 << 28;
+        let memory = Memory::new(BYTES).unwrap();
+        let start = memory.start.as_ptr().cast();
+        // SAFETY: The advice is the default one, which changes nothing.
+        let is_mapped = || unsafe { rustix::mm::madvise(start, BYTES, Advice::Normal) }.is_ok();
+        assert!(is_mapped());
+        drop(memory);
+        assert!(!is_mapped());
+    }
+
+    #[test]
     fn an_access_outside_panics() {
         let memory = &Memory::new(100).unwrap();
+        assert_eq!((memory.len(), memory.is_empty()), (100, false));
+        assert_eq!(memory.mapped(), PAGE as u64);
         for (offset, len) in [(0, 0), (0, 100), (99, 1), (100, 0)] {
             memory.read(offset, &mut vec![0; len]);
             memory.write(offset, &vec![0; len]);

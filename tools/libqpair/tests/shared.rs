@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use support::bench::{poll, ALL, PEER};
 use support::machine;
 use support::receives::{
-    a_full_queue_gets_room_by_polls, each_cq_reserves_room_once, limits_and_last_receives,
+    a_full_queue_gets_room_by_polls, a_receive_of_a_cq_without_queue_pairs_comes_back,
+    a_stale_send_frees_no_receive, each_cq_reserves_room_once, limits_and_last_receives,
     receives_of_an_ended_queue_pair_come_back, shared_schedule,
 };
 
@@ -24,6 +25,16 @@ fn a_polled_receive_makes_room() {
 #[test]
 fn receives_come_back() {
     receives_of_an_ended_queue_pair_come_back();
+}
+
+#[test]
+fn receives_of_a_cq_without_queue_pairs() {
+    a_receive_of_a_cq_without_queue_pairs_comes_back();
+}
+
+#[test]
+fn stale_sends() {
+    a_stale_send_frees_no_receive();
 }
 
 #[test]

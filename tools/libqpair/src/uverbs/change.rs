@@ -265,7 +265,8 @@ mod tests {
         let gid = *b"0123456789abcdef";
         let by_gid = address(4, Address::Gid { gid, source: 3 }).attr;
         assert_eq!((by_gid.is_global, by_gid.port_num, by_gid.dlid), (1, 1, 0));
-        assert_eq!((by_gid.grh.dgid, by_gid.grh.sgid_index), (gid, 3));
+        let grh = by_gid.grh;
+        assert_eq!((grh.dgid, grh.sgid_index, grh.hop_limit), (gid, 3, 1));
         let by_lid = destination(Address::Lid(7));
         assert_eq!((by_lid.dlid, by_lid.is_global, by_lid.port_num), (7, 0, 1));
     }

@@ -209,6 +209,43 @@ pub(crate) fn receives_of_an_ended_queue_pair_come_back() {
     sound(&fake);
 }
 
+/// Reading the stale entry of a send frees no slot of a receive.
+pub(crate) fn a_stale_send_frees_no_receive() {
+    let (_fake, context) = machine();
+    let mut crowd = Crowd::new(&context, 4, 1, 2);
+    crowd.fill(0);
+    let nop = WorkRequest::nop(1).signaled();
+    crowd.lanes[0].far.post_send(&[nop]).unwrap();
+    crowd.send(1, 2);
+    crowd.send(0, 3);
+    drop(crowd.lanes.swap_remove(0));
+    let mut into = [Completion::default()];
+    let came = crowd.cqs[0].poll(&mut into);
+    assert_eq!((received(came).len(), crowd.cqs[0].stale()), (1, 1));
+    assert_eq!(crowd.srq.recv_room(), 1);
+    assert!(poll(&crowd.cqs[0]).is_empty());
+    assert_eq!(crowd.srq.recv_room(), 2);
+    crowd.fill(4);
+    // That send was not counted as an unread receive: the end of the CQ frees no slot.
+    crowd.lanes.clear();
+    crowd.cqs.clear();
+    assert_eq!(crowd.srq.recv_room(), 0);
+}
+
+/// The last queue pair on a CQ may go before the head past its entries is published.
+pub(crate) fn a_receive_of_a_cq_without_queue_pairs_comes_back() {
+    let (_fake, context) = machine();
+    let mut crowd = Crowd::new(&context, 4, 1, 1);
+    let next = crowd.fill(0);
+    crowd.send(0, 1);
+    assert_eq!(received(&poll(&crowd.cqs[0])), [0]);
+    crowd.lanes.clear();
+    let refused = crowd.receive(next);
+    assert_eq!(refused, Err(PostError::Full { posted: 0 }));
+    crowd.cqs[0].publish();
+    crowd.receive(next).unwrap();
+}
+
 /// Random posts, polls, resets and turns of the device over small queues, and CQs that have room for
 /// just what can complete. Each receive completes at most once, with the bytes that were sent; at
 /// the end all have come back.
