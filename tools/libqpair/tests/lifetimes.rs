@@ -4,10 +4,12 @@
 
 mod support;
 
+use qpair::kernel::Kernel as _;
 use qpair::{
-    Context, Cq, CqOptions, EndpointError, EndpointOptions, Pd, Qp, QpOptions, QpState, Receive,
-    Remote, Sge, Status, WorkRequest,
+    Context, Counter, Cq, CqOptions, EndpointError, EndpointOptions, Pd, Qp, QpOptions, QpState,
+    Receive, Remote, Sge, Status, WorkRequest,
 };
+use qpair_abi::doorbell;
 use qpair_abi::entry::{cqe_flags, opcode, Cqe};
 use support::bench::{bench, connect, exchange, pair, poll, Bench, PEER};
 use support::row::garbage_in_a_row;
@@ -103,6 +105,20 @@ fn a_reset_forgets_what_was_under_way() {
         ids.sort_unstable();
         assert_eq!(ids, [100, 200], "life {life}");
     }
+}
+
+/// A doorbell past what was posted finds no work request from before a reset.
+#[test]
+fn a_reset_clears_the_rings() {
+    let (fake, context) = machine();
+    let b = bench(context);
+    b.near.post_send(&[WorkRequest::nop(1)]).unwrap();
+    let near = b.near.reset().unwrap();
+    let peer = b.far.number();
+    let near = near.init(PEER).unwrap().rtr(peer).unwrap().rts().unwrap();
+    fake.doorbell(doorbell::SQ, doorbell::value(near.number(), 1));
+    // A block of zeroes is no work request.
+    assert_eq!(fake.machine().function.counter(Counter::Errors), 1);
 }
 
 /// After the peer has closed, a message that is in flight may still complete.
