@@ -213,3 +213,11 @@ fn the_doorbell_page_is_unmapped_with_the_file() {
     drop(file);
     assert!(!is_mapped());
 }
+
+/// Doorbells are written. A directory can be opened for reading alone.
+#[test]
+fn a_file_is_opened_for_writing() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = File::open(folder.path(), "qpair0");
+    assert_eq!(opened.map(drop), Err(Errno::ISDIR));
+}
