@@ -251,9 +251,9 @@ def store(layers, found, counts):
         for job in mine:
             count.add(counts[job], f"{job.short}: ")
         if not count.total:
-            count.fail("no test found")
+            count.fail(f"no test found; `scripts/test --list {layer}` prints the names")
         took, worked = (round(sum(getattr(job, key) for job in mine), 1) for key in ("took", "worked"))
-        tell(f"== {layer}: {count} in {took:.0f} s")
+        tell(f"== {layer}: {count}, {took:.0f} s of jobs")
         each = {job.short: {"seconds": round(job.took, 1), "processor": round(job.worked, 1)} for job in mine}
         results[layer] = {**vars(count), "seconds": took, "processor": worked, "jobs": each}
         total.add(count, f"{layer}: ")

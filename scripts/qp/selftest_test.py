@@ -162,6 +162,11 @@ class Variants(unittest.TestCase):
                     variants.run(["--name", "h", *words])
         self.assertEqual(seen, ["queue"])
 
+    def test_a_crate_may_follow_an_option(self):
+        with unittest.mock.patch.object(variants, "listed", lambda *_: ""), self.assertRaises(base.Fail) as refused:
+            variants.run(["queue", "--list", "library"])
+        self.assertIn("variants queue library --list", refused.exception.remedy)
+
 
 class OfTheModule(unittest.TestCase):
     TEXT = "fn f() -> bool {\n    // \u2264\n    a()\n        && b\n}\n"

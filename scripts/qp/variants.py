@@ -140,7 +140,7 @@ def judged(folder):
 def of_a_crate(name, sample, folder):
     """Tries a sample of the variants of a crate in a copy of the checkout, as `judged`."""
     # The status is 2 if any is missed, and 3 if any has hung.
-    words = ["sh", "-c", '"$@" || case $? in 2 | 3) ;; *) exit 1 ;; esac', "sh", *command(name, sample, folder), "--in-place"]
+    words = ["sh", "-c", '"$@" || case $? in 2 | 3) ;; *) exit 1 ;; esac', "sh", *command(name, sample, folder), "--in-place", "--caught"]
     base.step(f"variants of {name}", words, OUT / name / "log", env={"CARGO_TARGET_DIR": str(OUT / "target"), "CARGO_INCREMENTAL": "1"})
     return judged(OUT / name / "mutants.out")
 
@@ -167,10 +167,10 @@ def run(argv):
     parser = argparse.ArgumentParser(prog="scripts/py variants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("crates", nargs="*", metavar="CRATE", help=f"{', '.join(CRATES)}; default: all of these. Or {MODULE}")
     parser.add_argument("--every", type=positive, default=1, metavar="N", help="try one of N (%(default)s)")
-    parser.add_argument("--first", type=int, default=0, metavar="K", help="begin with the Kth of these N, counted from 0 (%(default)s)")
+    parser.add_argument("--first", type=int, default=0, metavar="K", help="which of each N, from 0 to N-1 (%(default)s)")
     parser.add_argument("--name", action="append", default=[], metavar="TEXT", help="try only those whose names have this text; may be repeated, for those that have one of the texts")
     parser.add_argument("--list", action="store_true", help="print the variants, and try none")
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     base.known("crate", args.crates, (*CRATES, MODULE))
     if not 0 <= args.first < args.every:
         raise base.Fail(f"--first {args.first} is not from 0 to {args.every - 1}", f"with --every {args.every}, --first is below {args.every}; a greater --every allows more")
@@ -179,7 +179,8 @@ def run(argv):
     if args.list:
         print("".join(found.values()), end="")
     if not any(found.values()):
-        raise base.Fail("there is no such variant", "`scripts/py variants --list` prints the names; --name is a part of one, and a smaller --every leaves more")
+        lists = " ".join(["scripts/py variants", *args.crates, "--list"])
+        raise base.Fail("there is no such variant", f"`{lists}` prints the names; --name is a part of one, and a smaller --every leaves more")
     if args.list:
         return 0
     names = [name for name, variants in found.items() if variants]
