@@ -387,6 +387,11 @@ class Suite(unittest.TestCase):
                 for boot in found:
                     self.assertEqual([(test["command"], test["tests"]) for test in boot.tests], [(["program", name.partition(".")[0]], 1)])
 
+    def test_a_case_that_does_not_exist_is_refused(self):
+        for name, exists in (("data/send_and_receive", True), ("tool/loopback", True), ("data/nosuch", False), ("data/send", False)):
+            with self.subTest(name):
+                self.assertEqual(bool(test.boots("stock", test.Chosen([name], False))), exists)
+
     def test_the_list_has_all_that_can_be_selected(self):
         guests = {"plain": [], "iommu": ["--iommu"]}
         tests = [
