@@ -44,6 +44,13 @@ fn quiet(fake: &Fake) {
     }
 }
 
+/// Takes a message, which is `number`.
+fn takes(end: &mut Endpoint, number: u32) {
+    let mut into = vec![0; end.max_recv()];
+    assert_eq!(end.recv(&mut into).unwrap(), 4);
+    assert_eq!(into[..4], number.to_le_bytes());
+}
+
 /// The bytes of a message: its number, and a pattern.
 fn message(rng: &mut Rng, number: u64, most: usize) -> Vec<u8> {
     let len = rng.usize(8..=most);
@@ -236,8 +243,7 @@ fn blocking_calls_wake_each_other() {
         let mut into = [0; 64];
         for n in 0..COUNT {
             near.send(&n.to_le_bytes()).unwrap();
-            assert_eq!(near.recv(&mut into).unwrap(), 4);
-            assert_eq!(into[..4], n.to_le_bytes());
+            takes(&mut near, n);
         }
         let end = near.recv(&mut into).unwrap_err();
         assert!(matches!(end, EndpointError::Closed), "{end}");
@@ -381,10 +387,8 @@ fn a_flush_sends_all_that_was_queued() {
     let before = doorbells();
     near.flush().unwrap();
     assert_eq!(doorbells() - before, 3);
-    let mut into = [0; 64];
     for n in 0..COUNT {
-        assert_eq!(far.recv(&mut into).unwrap(), 4);
-        assert_eq!(into[..4], n.to_le_bytes());
+        takes(&mut far, n);
     }
     quiet(&fake);
 }
@@ -433,8 +437,7 @@ fn what_arrived_before_the_end_can_be_received() {
         }
         let mut into = [0; 64];
         for n in 0..10_u32 {
-            assert_eq!(far.recv(&mut into).unwrap(), 4);
-            assert_eq!(into[..4], n.to_le_bytes());
+            takes(&mut far, n);
             if n < 9 {
                 far.woken().unwrap();
                 far.flush().expect("messages are left");
@@ -478,8 +481,7 @@ fn an_acknowledgement_may_cross_a_close() {
     near.recv(&mut into).unwrap();
     near.close().unwrap();
     for n in 0..8_u32 {
-        assert_eq!(far.recv(&mut into).unwrap(), 4);
-        assert_eq!(into[..4], n.to_le_bytes());
+        takes(&mut far, n);
     }
     far.close().unwrap();
     let machine = fake.machine();
