@@ -354,8 +354,9 @@ mod tests {
 
     #[test]
     fn devices_are_those_of_the_system() {
-        let names = |found: Result<Vec<Device>, Error>| found.map_err(|error| error.to_string());
-        assert_eq!(names(Device::list()), names(ours(Path::new(SYSFS))));
+        let [found, expected] = [Device::list(), ours(Path::new(SYSFS))]
+            .map(|found| found.map_err(|error| error.to_string()));
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The range of credits, when an acknowledgement is due, and how slots return. `proofs/queue` explores the whole flow control.
+//! The range of credits, when an acknowledgement is due, and how slots return. `proofs/queue`
+//! explores the whole flow control.
 
 use qpair::flow::{Credits, Direct, Flow};
 use qpair_queue::credit::RingId;
