@@ -79,7 +79,7 @@ def run(argv):
     )
     parser.add_argument("modes", nargs="*", metavar="MODE", help=", ".join(MODES))
     parser.add_argument("--accept", action="store_true", help="store the counted figures in tools/bench/figures.json, and the plots in Documentation/plots")
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     base.known("mode", args.modes, MODES)
     modes = args.modes or MODES
     space.need(["stock"], {qemu.choice(qemu.PATCHED if mode == "threads" else qemu.DISTRIBUTION) for mode in modes})

@@ -221,7 +221,7 @@ def run(argv):
     names = {name_on_line(check): check for check in CHECKS}
     parser = argparse.ArgumentParser(prog="scripts/check", description=__doc__.split("\n\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(names))
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     base.known("check", args.names, names)
     chosen = [names[name] for name in args.names or names]
     lanes = [[check for check in chosen if (check in CARGO) == cargo] for cargo in (True, False)]

@@ -284,7 +284,7 @@ def parse(argv):
     add("--accept", action="store_true", help="store the figures, also of what earlier runs have counted")
     add("--lines", action="store_true", help="run nothing; list the lines that no test has reached")
     add("--part", action="append", choices=PARTS, help="show, compare and store only this part of the tree; repeatable")
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     unknown = sorted({layer.partition("/")[0] for layer in args.layers} - set(LAYERS))
     if unknown:
         parser.error(f"no counters in {', '.join(unknown)}: layers are {', '.join(LAYERS)}")

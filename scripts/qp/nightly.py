@@ -68,7 +68,7 @@ def run(argv):
     parser.add_argument("--hours", type=float, default=1, help="of each fuzzer, and of the traffic (%(default)s)")
     parser.add_argument("--rounds", type=int, default=1000, help="of each way to end (%(default)s)")
     parser.add_argument("--list", action="store_true", help="print the commands, and run none")
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     if not 0 < args.hours < 1000 or args.rounds < 1:
         raise base.Fail(f"--hours {args.hours}, --rounds {args.rounds}", "give --hours above 0 and below 1000, and --rounds above 0")
     found = steps(args.hours, args.rounds, datetime.date.today().toordinal())

@@ -387,6 +387,11 @@ class Suite(unittest.TestCase):
                 for boot in found:
                     self.assertEqual([(test["command"], test["tests"]) for test in boot.tests], [(["program", name.partition(".")[0]], 1)])
 
+    def test_a_layer_may_follow_an_option(self):
+        with unittest.mock.patch.object(test, "show_list") as listed:
+            self.assertEqual(test.run(["stock", "--list", "iommu"]), 0)
+        listed.assert_called_once_with({"stock": [], "iommu": []}, False)
+
     def test_a_case_that_does_not_exist_is_refused(self):
         for name, exists in (("data/send_and_receive", True), ("tool/loopback", True), ("data/nosuch", False), ("data/send", False)):
             with self.subTest(name):

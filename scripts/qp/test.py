@@ -455,7 +455,7 @@ def run(argv):
     parser.add_argument("--all", action="store_true", help="all layers by default, and the tests that are omitted otherwise (make test-all)")
     parser.add_argument("--repeat", type=runner.positive, default=1, metavar="N", help="run it all N times, also after a failure, and count the failures: cases of a guest in one boot, each round with its own seed")
     parser.add_argument("--list", action="store_true", help="list all that can be selected, without running it")
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     asked = wanted(args.layers)
     layers = asked or (LAYERS if args.all else DEFAULT)
     if args.list:
